@@ -14,7 +14,7 @@ use crate::commands::cli::{CheckArgs, Common};
 use crate::core::facts::{Part, Topology};
 use crate::core::native::own_ttl;
 use crate::core::plan::estimate::RunCaps;
-use crate::core::plan::findings::{CountObstacle, Counts, Remaining};
+use crate::core::plan::findings::{CountObstacle, Findings, Remaining};
 use crate::core::plan::outcome::RuleOutcome;
 use crate::core::plan::{Decision, SweepRule};
 use crate::core::policy::Rule;
@@ -79,7 +79,7 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
     let holds = RunHolds::new(&deployment, &plan);
     let mut reports = Vec::new();
     for (planned, looked) in plan.rules.iter().zip(looked) {
-        let looked = if matches!(planned.decision, Decision::Sweep(_)) { looked } else { Counts::default() };
+        let looked = if matches!(planned.decision, Decision::Sweep(_)) { looked } else { Findings::default() };
         let missing = match &planned.decision {
             Decision::Sweep(rule) => granted.missing(rule).or_else(|| for_leases.clone()),
             _ => None,
@@ -88,35 +88,36 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
         if let (Some(ttl_field), Some(collection)) = (&planned.rule.ttl_field, &planned.collection) {
             warnings.extend(own_ttl::obeyed(ttl_field, collection));
         }
-        let obstacle = missing.map(CountObstacle::Failed).or_else(|| looked.obstacle.clone());
-        let mut counts = Counts { warnings, obstacle, ..looked };
-        if let (None, Decision::Sweep(rule)) = (&counts.obstacle, &planned.decision) {
+        let obstacle = missing.map(CountObstacle::Failed).or_else(|| looked.decides.obstacle.clone());
+        let mut findings = looked;
+        (findings.told.warnings, findings.decides.obstacle) = (warnings, obstacle);
+        if let (None, Decision::Sweep(rule)) = (&findings.decides.obstacle, &planned.decision) {
             let of_rule = deployment.of_rule(rule);
             let look = async { Ok::<_, Failure>(predicate::objection(&of_rule, rule).await) };
             let objection = session.stop.or_fail("nothing was deleted", look).await?;
-            counts.obstacle =
+            findings.decides.obstacle =
                 objection.map(|why| CountObstacle::Failed(format!("the server does not take the predicate: {why}")));
         }
-        if let (None, Decision::Sweep(rule)) = (&counts.obstacle, &planned.decision) {
-            let look = async { Ok::<_, Failure>(holds.enter(rule, &mut counts).await) };
+        if let (None, Decision::Sweep(rule)) = (&findings.decides.obstacle, &planned.decision) {
+            let look = async { Ok::<_, Failure>(holds.enter(rule, &mut findings).await) };
             session.stop.or_fail("nothing was deleted", look).await?;
         }
-        if let (None, Decision::Sweep(rule)) = (&counts.obstacle, &planned.decision) {
+        if let (None, Decision::Sweep(rule)) = (&findings.decides.obstacle, &planned.decision) {
             let look = async {
-                counts.warnings.extend(orphans::without_parents(&deployment, rule).await);
+                findings.told.warnings.extend(orphans::without_parents(&deployment, rule).await);
                 Ok::<_, Failure>(())
             };
             session.stop.or_fail("nothing was deleted", look).await?;
         }
-        if let (Some(estimates), None, Decision::Sweep(rule)) = (&estimates, &counts.obstacle, &planned.decision) {
+        if let (Some(estimates), None, Decision::Sweep(rule)) = (&estimates, &findings.decides.obstacle, &planned.decision) {
             let look = async {
-                estimates.enter(&deployment.of_rule(rule), rule, &mut counts).await;
+                estimates.enter(&deployment.of_rule(rule), rule, &mut findings).await;
                 Ok::<_, Failure>(())
             };
             session.stop.or_fail("nothing was deleted", look).await?;
         }
         let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
-        reports.push(RuleReport::of(planned, &counts, &RuleOutcome::Checked, &Remaining::Unknown).billed(spent));
+        reports.push(RuleReport::of(planned, &findings, &RuleOutcome::Checked, &Remaining::Unknown).billed(spent));
     }
     let record = RunRecord { as_of: Some(plan.as_of), server: Some(&deployment.facts), ..session.record(ReportCommand::Check) };
     let report = Report::new(record, reports).billed(deployment.units_spent());

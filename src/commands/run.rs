@@ -22,7 +22,7 @@ use crate::base::instant::millis;
 use crate::base::progress::{LINE_EVERY, Progress};
 use crate::base::text::plural;
 use crate::core::pace::pressure::UNWATCHED;
-use crate::core::plan::findings::{Counts, Remaining};
+use crate::core::plan::findings::{Findings, Remaining};
 use crate::core::plan::holds::{HeldBack, KeyList};
 use crate::core::plan::order;
 use crate::core::plan::outcome::{End, HeldDocuments, Outcome, RuleOutcome, Stopped, Swept};
@@ -54,18 +54,18 @@ struct Sweeping<'a> {
     archives: Archives,
 }
 
-/// Sweeps every rule that is ready; `held` are the holds that were read for the counts. Returns the outcomes in the order of the plan.
+/// Sweeps every rule that is ready; `held` are the holds that were read before. Returns the outcomes in the order of the plan.
 pub(super) async fn sweep(
     session: &Session,
     deployment: &Deployment,
     grant: DeleteGrant,
     mut limits: Limits,
     plan: &Plan,
-    counts: &[Counts],
+    findings: &[Findings],
     held: Vec<(HeldBack, ReadHolds)>,
 ) -> Vec<RuleOutcome> {
     let mut outcomes: Vec<_> = plan.rules.iter().map(|_| RuleOutcome::NotSwept { window_closed: false }).collect();
-    let ready: Vec<_> = ready(plan, counts).collect();
+    let ready: Vec<_> = ready(plan, findings).collect();
     let most = ready.iter().map(|rule| rule.rule.limits.concurrency.unwrap_or(deployment.facts.capabilities.concurrency)).max();
     limits.concurrency = limits.concurrency.or(most);
     let watches = tokio::select! {
@@ -88,7 +88,7 @@ pub(super) async fn sweep(
     };
     let rules = join_all(ready.iter().map(async |rule| {
         let outcome = sweeping.one(rule).await;
-        let report = RuleReport::of(rule.planned, rule.counts, &outcome, &Remaining::Unknown);
+        let report = RuleReport::of(rule.planned, rule.findings, &outcome, &Remaining::Unknown);
         events::rule_ended(&report.billed(deployment.units_spent_on(&rule.rule.name, &rule.rule.namespace)));
         session.so_far.ended(rule.index, outcome.clone());
         (rule.index, outcome)
@@ -118,23 +118,23 @@ struct Ready<'a> {
     index: usize,
     planned: &'a PlannedRule,
     rule: &'a SweepRule,
-    counts: &'a Counts,
+    findings: &'a Findings,
 }
 
 impl Ready<'_> {
     fn expired_count(&self) -> Option<u64> {
-        self.counts.expired.as_ref().filter(|expired| expired.is_complete).map(|expired| expired.count)
+        self.findings.decides.expired.as_ref().filter(|expired| expired.is_complete).map(|expired| expired.count)
     }
 }
 
-fn ready<'a>(plan: &'a Plan, counts: &'a [Counts]) -> impl Iterator<Item = Ready<'a>> {
-    let with_rule = |(index, (planned, counts))| Some(Ready { index, planned, rule: ready_rule(planned, counts)?, counts });
-    plan.rules.iter().zip(counts).enumerate().filter_map(with_rule)
+fn ready<'a>(plan: &'a Plan, findings: &'a [Findings]) -> impl Iterator<Item = Ready<'a>> {
+    let with_rule = |(index, (planned, findings))| Some(Ready { index, planned, rule: ready_rule(planned, findings)?, findings });
+    plan.rules.iter().zip(findings).enumerate().filter_map(with_rule)
 }
 
 /// Returns the rule of a namespace that a sweep may delete by; `None` if the plan or the counts speak against it.
-pub(super) fn ready_rule<'a>(planned: &'a PlannedRule, counts: &Counts) -> Option<&'a SweepRule> {
-    planned.decision.swept().filter(|_| Verdict::before(planned, counts).is_none())
+pub(super) fn ready_rule<'a>(planned: &'a PlannedRule, findings: &Findings) -> Option<&'a SweepRule> {
+    planned.decision.swept().filter(|_| Verdict::before(planned, &findings.decides).is_none())
 }
 
 impl Sweeping<'_> {
@@ -166,7 +166,7 @@ impl Sweeping<'_> {
         let shows_storage = deployment.facts.capabilities.record_order;
         let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
         let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
-        let rule_sweep = RuleSweep::new(deployment, rule, ready.counts, grant, watches, budget.leases(), archive);
+        let rule_sweep = RuleSweep::new(deployment, rule, &ready.findings.goes_by, grant, watches, budget.leases(), archive);
         let run = RunContext { run_id: &self.session.id, budget, progress, stop, watches };
         let outcome = sweep::sweep(Arc::new(rule_sweep), run, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
@@ -197,7 +197,7 @@ impl Sweeping<'_> {
         let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes));
         // A service that bills the count of a whole collection is asked for it only in a dry run and an audit.
         let is_billed = self.deployment.facts.capabilities.request_charge;
-        if ready.counts.never_expires.is_some() || !is_over || is_billed {
+        if ready.findings.told.never_expires.is_some() || !is_over || is_billed {
             return None;
         }
         let deployment = self.deployment.of_rule(ready.rule);
@@ -208,7 +208,7 @@ impl Sweeping<'_> {
     /// Counts the documents that holds keep, if they were not counted before. After the sweep the others are out of the way.
     async fn held(&self, ready: &Ready<'_>, keys: Option<Arc<KeyList>>, outcome: &Outcome) -> Option<HeldDocuments> {
         let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes));
-        let keys = keys.filter(|_| is_over && ready.counts.held.is_none())?;
+        let keys = keys.filter(|_| is_over && ready.findings.told.held.is_none())?;
         let deployment = self.deployment.of_rule(ready.rule);
         let rule = super::survey::holds::with(ready.rule, &keys);
         self.unless_stopped(ready.rule, count::held(&deployment, &rule)).await?.ok()?

@@ -168,8 +168,13 @@ impl Session {
             policy: &self.policy,
             server: None,
             plan: None,
-            limits: RunCaps { max_deletes: None, rate: self.policy.run.rate, max_duration: self.policy.run.max_duration },
+            limits: self.caps(),
         }
+    }
+
+    /// Returns the limits of the whole run by the policy.
+    pub(super) fn caps(&self) -> RunCaps {
+        RunCaps { max_deletes: None, rate: self.policy.run.rate, max_duration: self.policy.run.max_duration }
     }
 }
 

@@ -10,7 +10,7 @@ use super::run::{confirm, cut_short, events, record};
 use super::session::Session;
 use super::session::outputs::{self, Output};
 use super::session::prepare::{self, PlanOptions};
-use super::survey::CountScope;
+use super::survey::Level;
 use super::survey::holds::RunHolds;
 use super::{run, survey};
 use crate::base::failure::{self, Failure};
@@ -19,7 +19,7 @@ use crate::base::pause_file::PauseFile;
 use crate::base::{exit, stop};
 use crate::commands::cli::{Common, SweepArgs};
 use crate::core::plan::estimate::RunCaps;
-use crate::core::plan::findings::{Counts, Remaining};
+use crate::core::plan::findings::{Findings, Remaining};
 use crate::core::plan::outcome::{RuleOutcome, Stopped};
 use crate::core::plan::{Plan, PlannedRule, StopReason};
 use crate::core::report::approval::Approval;
@@ -149,16 +149,16 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
     if let Some(held) = held {
         held.release().await;
     }
-    let (counts, outcomes) = swept?;
+    let (findings, outcomes) = swept?;
     // A service that bills the count of a whole collection is asked for it only if it is recorded.
     let is_recorded = args.metrics_file.is_some() || args.listen.is_some() || session.policy.history.is_some();
     // Nor does a run that has to end wait for it.
     let count_all = is_recorded || !(deployment.facts.capabilities.request_charge || session.stop.is_asked());
-    let remaining = survey::after(session, &deployment, &plan, &counts, &outcomes, count_all).await;
-    let rules = plan.rules.iter().zip(&counts).zip(outcomes.iter().zip(&remaining));
-    let rules = rules.map(|((planned, counts), (outcome, remaining))| {
+    let remaining = survey::after(session, &deployment, &plan, &findings, &outcomes, count_all).await;
+    let rules = plan.rules.iter().zip(&findings).zip(outcomes.iter().zip(&remaining));
+    let rules = rules.map(|((planned, findings), (outcome, remaining))| {
         let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
-        RuleReport::of(planned, counts, outcome, remaining).billed(spent)
+        RuleReport::of(planned, findings, outcome, remaining).billed(spent)
     });
     let record = RunRecord {
         dry_run: args.dry_run,
@@ -188,23 +188,22 @@ async fn sweep_plan(
     deployment: &Deployment,
     plan: &Plan,
     leases: Leases,
-) -> anyhow::Result<(Vec<Counts>, Vec<RuleOutcome>)> {
+) -> anyhow::Result<(Vec<Findings>, Vec<RuleOutcome>)> {
     let asks = !args.dry_run && confirm::can_ask(args.yes);
     let run = caps(session, args);
-    let run_limit = run.max_deletes.map(|_| "--max-deletes").or(run.rate.map(|_| "rate"));
-    let scope = CountScope { count_all: args.dry_run || asks, run_limit, run };
+    let level = if args.dry_run || asks { Level::DryRun } else { Level::Sweep };
     let holds = RunHolds::new(deployment, plan);
-    let counts = survey::before(session, deployment, plan, scope, &holds).await;
-    session.so_far.planned(plan, &counts);
+    let findings = survey::survey(session, deployment, plan, level, run, &holds).await;
+    session.so_far.planned(plan, &findings);
     let not_swept = not_swept(plan);
     let reports: Vec<RuleReport> = plan
         .rules
         .iter()
-        .zip(&counts)
+        .zip(&findings)
         .zip(&not_swept)
-        .map(|((planned, counts), outcome)| RuleReport::of(planned, counts, outcome, &Remaining::Unknown))
+        .map(|((planned, findings), outcome)| RuleReport::of(planned, findings, outcome, &Remaining::Unknown))
         .collect();
-    let is_ready = |place: usize| !args.dry_run && run::ready_rule(&plan.rules[place], &counts[place]).is_some();
+    let is_ready = |place: usize| !args.dry_run && run::ready_rule(&plan.rules[place], &findings[place]).is_some();
     reports.iter().enumerate().filter(|(place, _)| !is_ready(*place)).for_each(|(_, report)| events::rule_ended(report));
     let consent = match asks {
         true => {
@@ -221,19 +220,19 @@ async fn sweep_plan(
         false => Consent::NotAsked,
     };
     let Some(grant) = DeleteGrant::new(args.dry_run, consent) else {
-        let outcomes = not_swept.into_iter().zip(&counts);
+        let outcomes = not_swept.into_iter().zip(&findings);
         let outcomes: Vec<RuleOutcome> =
-            outcomes.map(|(outcome, counts)| if args.dry_run { outcome } else { not_begun(outcome, counts) }).collect();
-        return Ok((counts, outcomes));
+            outcomes.map(|(outcome, findings)| if args.dry_run { outcome } else { not_begun(outcome, findings) }).collect();
+        return Ok((findings, outcomes));
     };
     let limits = Limits { max_deletes: run.max_deletes, rate: run.rate, concurrency: session.policy.run.concurrency, leases };
-    let outcomes = run::sweep(session, deployment, grant, limits, plan, &counts, holds.read_so_far()).await;
-    Ok((counts, outcomes))
+    let outcomes = run::sweep(session, deployment, grant, limits, plan, &findings, holds.read_so_far()).await;
+    Ok((findings, outcomes))
 }
 
 /// Returns the limits of the whole run; those of the command line win.
 fn caps(session: &Session, args: &SweepArgs) -> RunCaps {
-    let of_policy = &session.policy.run;
+    let of_policy = session.caps();
     RunCaps {
         max_deletes: args.max_deletes,
         rate: args.rate.or(of_policy.rate),
@@ -242,9 +241,9 @@ fn caps(session: &Session, args: &SweepArgs) -> RunCaps {
 }
 
 /// Returns the outcome of a rule in a sweep without a question, because nothing would have been deleted: its window keeps expired documents, or orphans.
-fn not_begun(outcome: RuleOutcome, counts: &Counts) -> RuleOutcome {
-    let has_expired = counts.expired.as_ref().is_none_or(|expired| expired.count > 0);
-    let has_orphans = counts.orphans.as_ref().is_some_and(|orphans| orphans.old_count() > Some(0));
+fn not_begun(outcome: RuleOutcome, findings: &Findings) -> RuleOutcome {
+    let has_expired = findings.decides.expired.as_ref().is_none_or(|expired| expired.count > 0);
+    let has_orphans = findings.decides.orphans.as_ref().is_some_and(|orphans| orphans.old_count() > Some(0));
     match outcome {
         RuleOutcome::NotSwept { window_closed: true } if has_expired || has_orphans => {
             RuleOutcome::NotBegun(Stopped { reason: StopReason::Window, lease_lost: None })

@@ -17,7 +17,7 @@ use crate::base::text::plural;
 use crate::base::values::mongosh;
 use crate::commands::cli::{Common, WhyArgs};
 use crate::core::audit::sample::canonical;
-use crate::core::plan::findings::Counts;
+use crate::core::plan::findings::Findings;
 use crate::core::plan::{Plan, PlannedRule};
 use crate::core::policy::namespace::Namespace;
 use crate::core::policy::{Child, Policy, Rule};
@@ -93,18 +93,18 @@ fn parents(policy: &Policy, namespace: &str) -> Vec<String> {
 async fn judge(
     deployment: &Deployment,
     plan: &Plan,
-    counts: &[Counts],
+    findings: &[Findings],
     args: &WhyArgs,
     ids: &[Bson],
 ) -> Result<(Bson, Vec<RuleWhy>, Vec<ChildWhy>), Failure> {
-    let all = || plan.rules.iter().zip(counts);
-    let rules: Vec<(&PlannedRule, &Counts)> =
+    let all = || plan.rules.iter().zip(findings);
+    let rules: Vec<(&PlannedRule, &Findings)> =
         all().filter(|(planned, _)| planned.namespace.to_string() == args.namespace).collect();
-    let with_children = all().flat_map(|(planned, counts)| {
+    let with_children = all().flat_map(|(planned, findings)| {
         let children = planned.rule.family.iter().flat_map(|family| &family.children);
-        children.map(move |child| (planned, counts, child))
+        children.map(move |child| (planned, findings, child))
     });
-    let as_child: Vec<(&PlannedRule, &Counts, &Child)> =
+    let as_child: Vec<(&PlannedRule, &Findings, &Child)> =
         with_children.filter(|(.., child)| child.namespace.to_string() == args.namespace).collect();
     let by_rule = rules.first().map(|(planned, _)| &planned.namespace);
     let Some(namespace) = by_rule.or(as_child.first().map(|(.., child)| &child.namespace)) else {
@@ -130,21 +130,21 @@ async fn judge(
     let id = document.get("_id").cloned().unwrap_or(Bson::Null);
     let judge = Judge { deployment, plan, holds: RunHolds::new(deployment, plan) };
     let (mut explained, mut child_of) = (Vec::new(), Vec::new());
-    for (planned, counts) in rules {
-        explained.push(judge.by_rule(planned, counts, document).await.map_err(|cause| unread(namespace, &cause))?);
+    for (planned, findings) in rules {
+        explained.push(judge.by_rule(planned, findings, document).await.map_err(|cause| unread(namespace, &cause))?);
     }
-    for (planned, counts, child) in as_child {
-        let parent = judge.parent(planned, counts, child, &id).await.map_err(|cause| {
+    for (planned, findings, child) in as_child {
+        let parent = judge.parent(planned, findings, child, &id).await.map_err(|cause| {
             Failure::cannot_run(format!("why: looking for the parent of the document of `{namespace}`: {cause}"))
         })?;
-        child_of.push(ChildWhy::of(&found_on(planned, counts), child, &parent));
+        child_of.push(ChildWhy::of(&found_on(planned, findings), child, &parent));
     }
     Ok((id, explained, child_of))
 }
 
 /// Returns a rule with what is known of its next sweep.
-fn found_on<'a>(planned: &'a PlannedRule, counts: &'a Counts) -> ByRule<'a> {
-    ByRule { planned, counts, window_closed: is_window_closed(planned) }
+fn found_on<'a>(planned: &'a PlannedRule, findings: &'a Findings) -> ByRule<'a> {
+    ByRule { planned, findings, window_closed: is_window_closed(planned) }
 }
 
 /// The judgement on documents by the rules of a plan.
@@ -156,22 +156,22 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     /// Explains a document by a rule for its collection.
-    async fn by_rule(&self, planned: &PlannedRule, counts: &Counts, document: &Document) -> Result<RuleWhy, ServerError> {
-        let mut counts = counts.clone();
+    async fn by_rule(&self, planned: &PlannedRule, findings: &Findings, document: &Document) -> Result<RuleWhy, ServerError> {
+        let mut findings = findings.clone();
         let Some(rule) = planned.decision.countable() else {
-            return Ok(RuleWhy::of(&found_on(planned, &counts), document, None, Vec::new(), self.plan.as_of));
+            return Ok(RuleWhy::of(&found_on(planned, &findings), document, None, Vec::new(), self.plan.as_of));
         };
         let id = document.get("_id").unwrap_or(&Bson::Null);
-        let rule = &self.holds.enter(rule, &mut counts).await.unwrap_or_else(|| holds::none(rule));
+        let rule = &self.holds.enter(rule, &mut findings).await.unwrap_or_else(|| holds::none(rule));
         let deployment = self.deployment.of_rule(rule);
         let clauses = why::clauses(rule.own_filter());
         let found = one_document::judge(&deployment, rule, id, &clauses).await?;
         let children = one_family::children_of(&deployment, rule, id).await?;
-        Ok(RuleWhy::of(&found_on(planned, &counts), document, Some(&found), children, self.plan.as_of))
+        Ok(RuleWhy::of(&found_on(planned, &findings), document, Some(&found), children, self.plan.as_of))
     }
 
     /// Finds the parent of a child, and explains it.
-    async fn parent(&self, planned: &PlannedRule, counts: &Counts, child: &Child, id: &Bson) -> Result<Parent, ServerError> {
+    async fn parent(&self, planned: &PlannedRule, findings: &Findings, child: &Child, id: &Bson) -> Result<Parent, ServerError> {
         let (deployment, parents) = (self.deployment, &planned.namespace);
         let Some(parent) = one_family::named_parent(deployment, child, id).await? else { return Ok(Parent::Unnamed) };
         let fields = planned.decision.countable().into_iter().flat_map(why::fields).collect();
@@ -181,7 +181,7 @@ impl Judge<'_> {
             None => Vec::new(),
         };
         if let Some(document) = found.first() {
-            let why = Box::new(self.by_rule(planned, counts, document).await?);
+            let why = Box::new(self.by_rule(planned, findings, document).await?);
             return Ok(Parent::There { id: canonical(&parent), why });
         }
         let orphan = one_family::orphan(deployment, planned, child, id, &parent).await?;

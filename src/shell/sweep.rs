@@ -55,7 +55,7 @@ use crate::base::pause_file::PauseFile;
 use crate::base::progress::RuleProgress;
 use crate::base::stop::Stop;
 use crate::base::values::raw::RawValue;
-use crate::core::plan::findings::Counts;
+use crate::core::plan::findings::GoesBy;
 use crate::core::plan::outcome::Outcome;
 use crate::core::plan::{ChildRule, StopReason, Storage, SweepRule};
 use crate::core::policy::Order;
@@ -101,7 +101,7 @@ impl RuleSweep {
     pub(crate) fn new(
         deployment: &Deployment,
         rule: &SweepRule,
-        counts: &Counts,
+        findings: &GoesBy,
         grant: &Arc<DeleteGrant>,
         watches: &Watches,
         leases: &Leases,
@@ -112,7 +112,7 @@ impl RuleSweep {
         let binding = Arc::new(Binding::new(deployment, rule));
         let lag = rule.limits.max_lag.and_then(|max| LagGate::new(max, &watches.lag));
         let mut rule = rule.clone();
-        let storage = counts.order.as_ref().filter(|choice| choice.order == Some(Order::Storage));
+        let storage = findings.order.as_ref().filter(|choice| choice.order == Some(Order::Storage));
         if let Some(choice) = storage {
             // Without an index the documents are found as they are stored.
             rule.selection.index = None;
@@ -123,11 +123,11 @@ impl RuleSweep {
             }
         }
         let of_child = |child: &ChildRule| {
-            let sweep = Self::new(deployment, &child.rule, &Counts::default(), grant, watches, leases, archive.clone());
+            let sweep = Self::new(deployment, &child.rule, &GoesBy::default(), grant, watches, leases, archive.clone());
             Arc::new(Self { binding: binding.clone(), ..sweep })
         };
         let children = rule.family.as_ref().map_or_else(Vec::new, |family| family.children.iter().map(of_child).collect());
-        if let (Some(holds), Some(keys)) = (&mut rule.selection.holds, &counts.held_keys) {
+        if let (Some(holds), Some(keys)) = (&mut rule.selection.holds, &findings.held_keys) {
             // Documents are found without these; each delete has those of its moment.
             *holds = holds.with(keys);
         }
@@ -139,7 +139,7 @@ impl RuleSweep {
         Self {
             write_concern,
             lag,
-            oplog_bytes_per_document: counts.oplog_bytes_per_document,
+            oplog_bytes_per_document: findings.oplog_bytes_per_document,
             pause: watches.pause.clone(),
             deployment: deployment.clone(),
             binding,
@@ -278,10 +278,10 @@ mod tests {
     fn only_ranges_along_the_storage_hold_more_documents() {
         let size = |mut rule: SweepRule, storage: Storage, choice: OrderChoice| {
             rule.selection.storage = storage;
-            let counts = Counts { order: Some(choice), ..Counts::default() };
+            let findings = GoesBy { order: Some(choice), ..GoesBy::default() };
             let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
             let (deployment, leases) = (Script::new([]).deployment(), Leases::default());
-            RuleSweep::new(&deployment, &rule, &counts, &grant, &Watches::none(), &leases, None).rule.sizes.batch
+            RuleSweep::new(&deployment, &rule, &findings, &grant, &Watches::none(), &leases, None).rule.sizes.batch
         };
         let plain = || planned("", 4).decision.countable().unwrap().clone();
         for (rule, storage, order, ids_follow, expected) in [

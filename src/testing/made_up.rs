@@ -10,7 +10,7 @@ use crate::base::instant::Instant;
 use crate::core::expiry::Expiry;
 use crate::core::plan::Status;
 use crate::core::plan::estimate::{Estimate, SpeedSource};
-use crate::core::plan::findings::{Counts, Expired};
+use crate::core::plan::findings::{CountObstacle, Decides, Expired, Findings, Told};
 use crate::core::plan::holds::HeldBack;
 use crate::core::plan::outcome::{Archived, End, Outcome, RuleOutcome, Swept};
 use crate::core::plan::waits::Waited;
@@ -95,13 +95,22 @@ pub(crate) fn with_children() -> SweepRule {
 }
 
 /// Returns counts of this many expired documents, the oldest of which is dated 1970.
-pub(crate) fn counted(expired: u64) -> Counts {
+pub(crate) fn counted(expired: u64) -> Findings {
     let oldest = (expired > 0).then(|| DateTime::from_millis(0));
-    Counts {
-        expired: Some(Expired { count: expired, is_complete: true, oldest, measurements: None }),
-        duration_ms: 10,
-        ..Counts::default()
+    Findings {
+        decides: Decides {
+            expired: Some(Expired { count: expired, is_complete: true, oldest, measurements: None }),
+            ..Decides::default()
+        },
+        told: Told { duration_ms: 10, ..Told::default() },
+        ..Findings::default()
     }
+}
+
+/// Returns findings with an obstacle.
+pub(crate) fn with_obstacle(obstacle: CountObstacle, mut findings: Findings) -> Findings {
+    findings.decides.obstacle = Some(obstacle);
+    findings
 }
 
 /// Returns the outcome of a sweep that deleted this many documents.

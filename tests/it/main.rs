@@ -22,6 +22,7 @@ mod audit {
     mod idle_native;
     mod run;
     mod said;
+    mod same_survey;
     mod sample;
     mod why;
 }

@@ -48,10 +48,10 @@ fn of_plan(known: &Known, reason: StopReason, deployment: Option<&Deployment>) -
     };
     let outcomes: Vec<RuleOutcome> = (0..known.plan.rules.len()).map(outcome).collect();
     let are_shared = overlap::others_deleted(&known.plan, &outcomes);
-    let rules = known.plan.rules.iter().zip(&known.counts).zip(outcomes.iter().zip(are_shared)).enumerate();
-    let rules = rules.map(|(index, ((planned, counts), (outcome, is_shared)))| {
+    let rules = known.plan.rules.iter().zip(&known.findings).zip(outcomes.iter().zip(are_shared)).enumerate();
+    let rules = rules.map(|(index, ((planned, findings), (outcome, is_shared)))| {
         let remaining = if is_shared { Remaining::Shared } else { Remaining::Derived };
-        let mut report = RuleReport::of(planned, counts, outcome, &remaining);
+        let mut report = RuleReport::of(planned, findings, outcome, &remaining);
         if matches!(known.rules.get(&index), Some(RuleState::Runs { .. })) {
             // Known only at the end.
             report = RuleReport { unconfirmed_count: None, archived_count: None, paused_ms: None, ..report };

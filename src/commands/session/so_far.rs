@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::base::progress::RuleTally;
 use crate::core::plan::Plan;
-use crate::core::plan::findings::Counts;
+use crate::core::plan::findings::Findings;
 use crate::core::plan::outcome::RuleOutcome;
 use crate::core::report::PlanReport;
 
@@ -24,7 +24,7 @@ pub(crate) struct SoFar {
 pub(crate) struct Known {
     pub plan: Plan,
     /// The counts before the first delete; empty ones until these are made.
-    pub counts: Vec<Counts>,
+    pub findings: Vec<Findings>,
     /// The rules that are swept, or may be, by their places in the plan.
     pub rules: BTreeMap<usize, RuleState>,
     /// Whether a delete may have been sent.
@@ -45,11 +45,11 @@ impl SoFar {
     }
 
     /// Notes the plan, and what was counted by now; `counts` is empty where nothing was.
-    pub(crate) fn planned(&self, plan: &Plan, counts: &[Counts]) {
-        let none = || vec![Counts::default(); plan.rules.len()];
-        let counts = if counts.is_empty() { none() } else { counts.to_vec() };
+    pub(crate) fn planned(&self, plan: &Plan, findings: &[Findings]) {
+        let none = || vec![Findings::default(); plan.rules.len()];
+        let findings = if findings.is_empty() { none() } else { findings.to_vec() };
         let rules = (0..plan.rules.len()).map(|index| (index, RuleState::Waits)).collect();
-        *self.known.lock() = Some(Known { plan: plan.clone(), counts, rules, has_begun: false });
+        *self.known.lock() = Some(Known { plan: plan.clone(), findings, rules, has_begun: false });
     }
 
     /// Notes that the rules at these places of the plan are about to be swept.

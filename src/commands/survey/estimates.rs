@@ -7,7 +7,7 @@ use bson::Bson;
 use crate::commands::session::Session;
 use crate::core::facts::OplogLook;
 use crate::core::plan::estimate::{self, Estimate, EstimateFacts, RunCaps};
-use crate::core::plan::findings::Counts;
+use crate::core::plan::findings::Findings;
 use crate::core::plan::guard::{Guard, Refusal};
 use crate::core::plan::{Plan, SweepRule};
 use crate::core::report::history;
@@ -64,15 +64,16 @@ impl Estimates {
         Ok(Some(estimates))
     }
 
-    /// Enters the estimate of a rule's sweep into its counts, and refuses a rule whose `minOplogWindow` cannot be kept.
-    pub(crate) async fn enter(&self, deployment: &Deployment, rule: &SweepRule, counts: &mut Counts) {
+    /// Enters the estimate of a rule's sweep into its findings, and refuses a rule whose `minOplogWindow` cannot be kept.
+    pub(crate) async fn enter(&self, deployment: &Deployment, rule: &SweepRule, findings: &mut Findings) {
         let has_oplog = self.oplog != OplogLook::None;
         let wire_version = deployment.facts.wire_version;
         let ids: Vec<Bson> = match has_oplog && rule.selection.document_count > 0 {
             true => match id_sample::of(deployment, rule).await {
                 Ok(ids) => ids,
                 Err(cause) => {
-                    counts
+                    findings
+                        .told
                         .warnings
                         .push(format!("what the deletes add to the oplog is unknown: looking at some `_id`s: {cause}"));
                     Vec::new()
@@ -80,10 +81,11 @@ impl Estimates {
             },
             false => Vec::new(),
         };
-        counts.oplog_bytes_per_document = estimate::oplog_bytes_per_document(rule, &ids, wire_version).filter(|_| has_oplog);
-        counts.oplog_refusal = self.refusal(deployment, rule, counts.oplog_bytes_per_document);
-        let expired = counts.expired.as_ref().filter(|expired| expired.is_complete && self.shows_estimate);
-        counts.estimate = expired.map(|expired| {
+        findings.goes_by.oplog_bytes_per_document =
+            estimate::oplog_bytes_per_document(rule, &ids, wire_version).filter(|_| has_oplog);
+        findings.decides.oplog_refusal = self.refusal(deployment, rule, findings.goes_by.oplog_bytes_per_document);
+        let expired = findings.decides.expired.as_ref().filter(|expired| expired.is_complete && self.shows_estimate);
+        findings.told.estimate = expired.map(|expired| {
             let facts = EstimateFacts {
                 expired: expired.count,
                 ids: &ids,

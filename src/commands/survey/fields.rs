@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::base::instant::millis;
 use crate::commands::session::Session;
 use crate::core::plan::fields::{NamedField, UnknownField, judged, named};
-use crate::core::plan::findings::{CountObstacle, Counts};
+use crate::core::plan::findings::{CountObstacle, Decides, Findings};
 use crate::core::plan::verdict::not_begun;
 use crate::core::plan::{Plan, PlannedRule, SweepRule};
 use crate::shell::server::Deployment;
@@ -45,7 +45,7 @@ enum Turn {
     Names,
 }
 
-/// Looks for the fields that the rules name, and returns the beginning of their counts, in the order of the plan. `of_rule` returns the rule of a
+/// Looks for the fields that the rules name, and returns the beginning of their findings, in the order of the plan. `of_rule` returns the rule of a
 /// namespace that is to be looked at: a rule that a guard refuses in one namespace is, or the others would be judged in another way than by a dry
 /// run. With `for_all`, and in a strict run, all fields are looked for; otherwise those that a sweep depends on.
 ///
@@ -57,7 +57,7 @@ pub(crate) async fn look<'a>(
     plan: &'a Plan,
     for_all: bool,
     of_rule: impl Fn(&'a PlannedRule) -> Option<&'a SweepRule>,
-) -> Vec<Counts> {
+) -> Vec<Findings> {
     let looking = &Looking {
         session,
         deployment,
@@ -67,27 +67,30 @@ pub(crate) async fn look<'a>(
         gone: RefCell::default(),
     };
     let rules: Vec<Option<&SweepRule>> = plan.rules.iter().map(of_rule).collect();
-    let begin = |(planned, rule): (&PlannedRule, &Option<&SweepRule>)| Counts {
-        unknown_fields: if rule.is_some() { asked(deployment, planned, for_all || plan.strict, plan.strict) } else { Vec::new() },
-        ..Counts::default()
+    let begin = |(planned, rule): (&PlannedRule, &Option<&SweepRule>)| {
+        let mut findings = Findings::default();
+        if rule.is_some() {
+            findings.decides.unknown_fields = asked(deployment, planned, for_all || plan.strict, plan.strict);
+        }
+        findings
     };
-    let mut looked: Vec<Counts> = plan.rules.iter().zip(&rules).map(begin).collect();
+    let mut looked: Vec<Findings> = plan.rules.iter().zip(&rules).map(begin).collect();
     for turn in [Turn::Sample, Turn::Search, Turn::Names] {
-        let looks = stream::iter(rules.iter().zip(looked)).map(|(rule, counts)| async move {
+        let looks = stream::iter(rules.iter().zip(looked)).map(|(rule, findings)| async move {
             match rule {
-                Some(rule) => looking.one(rule, counts, turn).await,
-                None => counts,
+                Some(rule) => looking.one(rule, findings, turn).await,
+                None => findings,
             }
         });
         looked = looks.buffered(LOOKED_AT_ONCE).collect().await;
     }
-    for (planned, counts) in plan.rules.iter().zip(&mut looked) {
-        counts.unknown_fields = judged(std::mem::take(&mut counts.unknown_fields));
-        for unknown in &mut counts.unknown_fields {
+    for (planned, findings) in plan.rules.iter().zip(&mut looked) {
+        findings.decides.unknown_fields = judged(std::mem::take(&mut findings.decides.unknown_fields));
+        for unknown in &mut findings.decides.unknown_fields {
             unknown.is_elsewhere = looking.is_known(&planned.rule.name, &unknown.field);
         }
         // In the report of a sweep it is of no interest which tenants have no document with a rare field.
-        counts.unknown_fields.retain(|unknown| for_all || !unknown.is_elsewhere);
+        findings.decides.unknown_fields.retain(|unknown| for_all || !unknown.is_elsewhere);
     }
     looked
 }
@@ -106,34 +109,38 @@ impl Looking<'_> {
         self.found.borrow().contains(&(rule.to_owned(), field.identity().to_owned()))
     }
 
-    /// Takes one turn at a namespace, and returns its counts without the fields that were found.
-    async fn one(&self, rule: &SweepRule, counts: Counts, turn: Turn) -> Counts {
-        if counts.unknown_fields.is_empty() || counts.obstacle.is_some() {
-            return counts;
+    /// Takes one turn at a namespace, and returns its findings without the fields that were found.
+    async fn one(&self, rule: &SweepRule, mut findings: Findings, turn: Turn) -> Findings {
+        if findings.decides.unknown_fields.is_empty() || findings.decides.obstacle.is_some() {
+            return findings;
         }
         if let Some(why) = self.gone.borrow().as_ref() {
-            return Counts { obstacle: Some(CountObstacle::Failed(not_begun(why))), ..counts };
+            findings.decides.obstacle = Some(CountObstacle::Failed(not_begun(why)));
+            return findings;
         }
         let begun = Instant::now();
         let deployment = self.deployment.of_rule(rule);
         let stop = &self.session.stop;
         let looked = tokio::select! {
             biased;
-            looked = self.unknown(&deployment, rule, &counts.unknown_fields, turn) => looked,
+            looked = self.unknown(&deployment, rule, &findings.decides.unknown_fields, turn) => looked,
             () = stop.asked() => {
-                return Counts { obstacle: Some(CountObstacle::Stopped(asked_reason(stop))), ..counts };
+                findings.decides.obstacle = Some(CountObstacle::Stopped(asked_reason(stop)));
+                return findings;
             }
         };
-        let duration_ms = counts.duration_ms + millis(begun.elapsed());
+        findings.told.duration_ms += millis(begun.elapsed());
         match looked {
-            Ok(unknown_fields) => Counts { unknown_fields, duration_ms, ..counts },
+            Ok(unknown_fields) => findings.decides.unknown_fields = unknown_fields,
             Err(cause) => {
-                let why = cause.to_string();
-                let failed = format!("looking for the fields that the policy names: {why}");
-                self.gone.replace(cause.is_unreachable().then_some(why));
-                Counts { obstacle: Some(CountObstacle::Failed(failed)), duration_ms, ..Counts::default() }
+                if cause.is_unreachable() {
+                    self.gone.replace(Some(cause.to_string()));
+                }
+                let obstacle = CountObstacle::Failed(format!("looking for the fields that the policy names: {cause}"));
+                findings.decides = Decides { obstacle: Some(obstacle), ..Decides::default() };
             }
         }
+        findings
     }
 
     /// Returns the fields that are still not found; none where there are no documents.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 
 use crate::core::plan::fields::of_type;
-use crate::core::plan::findings::Counts;
+use crate::core::plan::findings::Findings;
 use crate::core::plan::holds::{HeldBack, KeyList};
 use crate::core::plan::{Guard, Plan, PlannedRule, Refusal, Selection, SweepRule};
 use crate::core::policy::comparisons::{self, Comparison};
@@ -40,17 +40,17 @@ impl<'a> RunHolds<'a> {
         Self { deployment, reads }
     }
 
-    /// Returns a rule with the keys that are held, which are also entered in its counts. `None` if they cannot be read: the rule is refused then.
-    pub(crate) async fn enter(&self, rule: &SweepRule, counts: &mut Counts) -> Option<SweepRule> {
+    /// Returns a rule with the keys that are held, which are also entered in its findings. `None` if they cannot be read: the rule is refused then.
+    pub(crate) async fn enter(&self, rule: &SweepRule, findings: &mut Findings) -> Option<SweepRule> {
         let Some(holds) = &rule.selection.holds else { return Some(rule.clone()) };
         let read = self.reads.iter().find(|read| read.holds.is_same_read(holds))?;
         match read.outcome.get_or_init(|| self.read(read)).await {
             Ok(ReadHolds { keys, .. }) => {
-                counts.held_keys = Some(keys.clone());
+                findings.goes_by.held_keys = Some(keys.clone());
                 Some(with(rule, keys))
             }
             Err(refusal) => {
-                counts.holds_refusal = Some(refusal.clone());
+                findings.decides.holds_refusal = Some(refusal.clone());
                 None
             }
         }
@@ -121,8 +121,8 @@ pub(crate) fn with(rule: &SweepRule, keys: &Arc<KeyList>) -> SweepRule {
 }
 
 /// Returns a rule with the keys that its counts have.
-pub(crate) fn with_keys(rule: &SweepRule, counts: &Counts) -> SweepRule {
-    counts.held_keys.as_ref().map_or_else(|| rule.clone(), |keys| with(rule, keys))
+pub(crate) fn with_keys(rule: &SweepRule, findings: &Findings) -> SweepRule {
+    findings.goes_by.held_keys.as_ref().map_or_else(|| rule.clone(), |keys| with(rule, keys))
 }
 
 /// Returns a rule as if it had no holds, to count what it means but may not delete.

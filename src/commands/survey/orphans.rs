@@ -1,33 +1,30 @@
 //! Counts of orphans, as far as a run needs them before it deletes.
 
+use super::Level;
 use crate::core::plan::findings::CountedOrphans;
-use crate::core::plan::{Family, OldOrphans, SweepRule};
+use crate::core::plan::{Family, OldOrphans, OrphanLimits, SweepRule};
 use crate::shell::server::Deployment;
 use crate::shell::server::look::{children, parents};
 use crate::shell::server::own::journal;
 use crate::shell::server::wire::error::ServerError;
 
-/// Counts the orphans of a rule: those that it deletes, and all others too. `None` if nothing compares or shows their number: without `count_all` only limits
-/// do, and a collection of parents without a document.
-pub(crate) async fn count(
+/// Counts the orphans of a rule: those that it deletes, and all others too. `None` if nothing compares or shows their number: an audit shows that of
+/// every rule with children, a dry run that of a rule which deletes orphans; a sweep compares it with limits, and where there is no parent at all.
+pub(super) async fn count(
     deployment: &Deployment,
     rule: &SweepRule,
-    count_all: bool,
+    level: Level<'_>,
 ) -> Result<Option<CountedOrphans>, ServerError> {
-    let Some((family, limits)) = rule.family.as_ref().and_then(|family| Some((family, family.orphans.as_ref()?))) else {
+    let Some(family) = &rule.family else { return Ok(None) };
+    let limits = family.orphans.as_ref();
+    if limits.is_none() && level.auditing().is_none() {
         return Ok(None);
-    };
+    }
     let has_parents = children::has_parents(deployment, &rule.namespace).await?;
-    if has_parents && !count_all && !limits.compares() {
+    if has_parents && !level.counts_all() && !limits.is_some_and(OrphanLimits::compares) {
         return Ok(None);
     }
     all(deployment, rule, family, has_parents).await.map(Some)
-}
-
-/// Counts the orphans of a rule, whether it deletes them or not.
-pub(crate) async fn of_audit(deployment: &Deployment, rule: &SweepRule, family: &Family) -> Result<CountedOrphans, ServerError> {
-    let has_parents = children::has_parents(deployment, &rule.namespace).await?;
-    all(deployment, rule, family, has_parents).await
 }
 
 /// Returns the warning that a sweep would take no child for an orphan, because no parent is there; `None` as well if that cannot be read.

@@ -84,6 +84,13 @@ pub struct RunCaps {
     pub max_duration: Option<Duration>,
 }
 
+impl RunCaps {
+    /// Returns the name of a limit under which the oldest documents go first; `None` without one.
+    pub fn oldest_first(&self) -> Option<&'static str> {
+        self.max_deletes.map(|_| "--max-deletes").or(self.rate.map(|_| "rate"))
+    }
+}
+
 /// Findings from which the estimate of a sweep follows.
 #[derive(Debug)]
 pub struct EstimateFacts<'a> {

@@ -1,4 +1,4 @@
-//! Counts of one rule before anything is deleted and after the sweep, as values.
+//! Findings on one rule before anything is deleted, and what a sweep leaves, as values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,43 +39,61 @@ pub struct CountedDocuments {
 
 /// Findings on a rule before anything is deleted. A value that was not measured is `None`.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Counts {
-    pub expired: Option<Expired>,
-    /// The documents of the collection, where a guard compares their number.
-    pub documents: Option<CountedDocuments>,
-    /// Documents that never expire by the rule, by reason.
-    pub never_expires: Option<BTreeMap<String, u64>>,
-    /// The keys that are held; `None` if the rule has no holds, or they were not read.
-    pub held_keys: Option<Arc<KeyList>>,
-    /// Set if the holds cannot be read.
-    pub holds_refusal: Option<Refusal>,
-    /// Expired documents that are held, if they were counted.
-    pub held: Option<HeldDocuments>,
+pub struct Findings {
+    pub decides: Decides,
+    pub goes_by: GoesBy,
+    pub told: Told,
+}
+
+/// Findings that decide whether the rule may be swept.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Decides {
     /// Fields that the rule names and no document was found to have, or not with a type that it compares them with.
     pub unknown_fields: Vec<UnknownField>,
+    /// Set if the holds cannot be read.
+    pub holds_refusal: Option<Refusal>,
+    /// The documents of the collection, where a guard compares their number.
+    pub documents: Option<CountedDocuments>,
+    pub expired: Option<Expired>,
+    /// Children whose parent is not there, if they were counted.
+    pub orphans: Option<CountedOrphans>,
+    /// Set if the oplog cannot keep its `minOplogWindow`.
+    pub oplog_refusal: Option<Refusal>,
+    /// Set if the look at the rule did not end, or shows that a sweep would fail.
+    pub obstacle: Option<CountObstacle>,
+}
+
+/// Findings that a sweep goes by.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct GoesBy {
+    /// The keys that are held; `None` if the rule has no holds, or they were not read.
+    pub held_keys: Option<Arc<KeyList>>,
     /// The order of the deletes, if it was chosen.
     pub order: Option<OrderChoice>,
+    /// Bytes that each deleted document adds to the oplog, if they were looked for.
+    pub oplog_bytes_per_document: Option<f64>,
+}
+
+/// Findings that are only told.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Told {
+    /// Expired documents that are held, if they were counted.
+    pub held: Option<HeldDocuments>,
+    /// Documents that never expire by the rule, by reason.
+    pub never_expires: Option<BTreeMap<String, u64>>,
+    /// Children of the expired documents, if they were counted.
+    pub children: Option<u64>,
     /// The cost of the sweep, where the service bills requests and all expired documents were counted.
     pub forecast: Option<UnitForecast>,
     /// The estimate of the sweep, where it is shown and all expired documents were counted.
     pub estimate: Option<Estimate>,
-    /// Bytes that each deleted document adds to the oplog, if they were looked for.
-    pub oplog_bytes_per_document: Option<f64>,
-    /// Set if the oplog cannot keep its `minOplogWindow`.
-    pub oplog_refusal: Option<Refusal>,
-    /// Children of the expired documents, if they were counted.
-    pub children: Option<u64>,
-    /// Children whose parent is not there, if they were counted.
-    pub orphans: Option<CountedOrphans>,
-    /// Findings that only an audit looks for.
+    /// Figures that only an audit looks for.
     pub audit: Option<AuditReport>,
     pub warnings: Vec<String>,
-    /// Set if the rule cannot be swept because of a finding, or because counting did not end.
-    pub obstacle: Option<CountObstacle>,
     pub duration_ms: u64,
 }
 
-impl Counts {
+impl Decides {
     /// Returns the number of documents in the collection, as far as it is known; `own_count` is the server's.
     pub fn document_count(&self, own_count: u64) -> u64 {
         match self.documents {
@@ -129,8 +147,8 @@ pub enum Remaining {
 
 impl Remaining {
     /// Returns the number of documents and their earliest date; `None` if unknown.
-    pub fn values(&self, status: Status, counts: &Counts, outcome: &RuleOutcome) -> (Option<u64>, Option<Instant>) {
-        let expired = counts.expired.as_ref().filter(|expired| expired.is_complete);
+    pub fn values(&self, status: Status, findings: &Decides, outcome: &RuleOutcome) -> (Option<u64>, Option<Instant>) {
+        let expired = findings.expired.as_ref().filter(|expired| expired.is_complete);
         let (deleted, uncertain) = outcome.swept().map_or((0, false), |swept| (swept.outcome.deleted, swept.outcome.uncertain));
         let is_gone = outcome.swept().is_some_and(|swept| swept.outcome.is_collection_gone);
         // Documents that could not be archived.

@@ -1,7 +1,7 @@
 //! Verdict on a rule: its status, reason and error, from the plan, the counts and the outcome of the sweep.
 
 use super::Status;
-use super::findings::{CountObstacle, Counts};
+use super::findings::{CountObstacle, Decides};
 use super::orphans;
 use super::outcome::{End, RuleOutcome, Swept};
 use crate::base::text::{count, plural};
@@ -17,8 +17,8 @@ pub struct Verdict {
 
 impl Verdict {
     /// Returns the verdict on a rule that cannot be swept; `None` if it can. Its error does not say what was deleted.
-    pub fn before(planned: &PlannedRule, counts: &Counts) -> Option<Self> {
-        match (&planned.decision, &counts.obstacle) {
+    pub fn before(planned: &PlannedRule, findings: &Decides) -> Option<Self> {
+        match (&planned.decision, &findings.obstacle) {
             (Decision::Skip(reason), _) => {
                 Some(Self { status: Status::Skipped, reason: Some(Reason::Skip(*reason)), error: None })
             }
@@ -26,26 +26,26 @@ impl Verdict {
             (_, Some(CountObstacle::Stopped(reason))) => Some(Self::partial(*reason)),
             (Decision::Refuse { refusal, .. }, None) => Some(Self::refused(refusal)),
             (Decision::Sweep(rule), None) => {
-                let scan = || scan(planned, rule, counts);
-                let share = || share(rule, counts);
-                let approval = || rule.approved?.refusal(counts.expired.as_ref()?.count);
+                let scan = || scan(planned, rule, findings);
+                let share = || share(rule, findings);
+                let approval = || rule.approved?.refusal(findings.expired.as_ref()?.count);
                 // The order in which a sweep asks, which ends at the first refusal: all ways to run name the same guard.
-                let refusal = guard::unknown_field(&counts.unknown_fields)
-                    .or_else(|| guard::unknown_type(&counts.unknown_fields))
-                    .or_else(|| counts.holds_refusal.clone())
+                let refusal = guard::unknown_field(&findings.unknown_fields)
+                    .or_else(|| guard::unknown_type(&findings.unknown_fields))
+                    .or_else(|| findings.holds_refusal.clone())
                     .or_else(scan)
                     .or_else(share)
-                    .or_else(|| of_orphans(rule, counts))
+                    .or_else(|| of_orphans(rule, findings))
                     .or_else(approval)
-                    .or_else(|| counts.oplog_refusal.clone());
+                    .or_else(|| findings.oplog_refusal.clone());
                 refusal.as_ref().map(Self::refused)
             }
         }
     }
 
     /// Returns the verdict on a rule when the run has ended.
-    pub fn of(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome) -> Self {
-        let before = Self::before(planned, counts).map(|verdict| match (verdict.status, outcome) {
+    pub fn of(planned: &PlannedRule, findings: &Decides, outcome: &RuleOutcome) -> Self {
+        let before = Self::before(planned, findings).map(|verdict| match (verdict.status, outcome) {
             (Status::Failed, RuleOutcome::NotSwept { .. } | RuleOutcome::NotBegun(_)) => verdict.without_deletes(),
             _ => verdict,
         });
@@ -97,20 +97,20 @@ impl Verdict {
 }
 
 /// Refuses to search a collection without an index that turned out to be larger than the server's own count says.
-fn scan(planned: &PlannedRule, rule: &SweepRule, counts: &Counts) -> Option<Refusal> {
+fn scan(planned: &PlannedRule, rule: &SweepRule, findings: &Decides) -> Option<Refusal> {
     let SweepRule { namespace, selection, expiry, .. } = rule;
     if selection.is_buckets() {
         return None;
     }
-    guard::scan(&planned.rule, namespace, &expiry.field, selection.index.as_ref(), counts.documents?.count)
+    guard::scan(&planned.rule, namespace, &expiry.field, selection.index.as_ref(), findings.documents?.count)
 }
 
 /// Refuses a share of the collection that is too large. Where the documents were counted, the server's own count is not asked: after an unclean
 /// shutdown it may be far too high.
-fn share(rule: &SweepRule, counts: &Counts) -> Option<Refusal> {
-    let (expired, limit) = (counts.expired.as_ref()?, rule.limits.max_delete_percent);
+fn share(rule: &SweepRule, findings: &Decides) -> Option<Refusal> {
+    let (expired, limit) = (findings.expired.as_ref()?, rule.limits.max_delete_percent);
     let own_count = rule.selection.document_count;
-    let documents = counts.documents.map_or(own_count, |documents| documents.count);
+    let documents = findings.documents.map_or(own_count, |documents| documents.count);
     let mut refusal = guard::share(limit, expired.count, documents)?;
     if !expired.is_complete {
         refusal.detail.insert_str(0, "at least ");
@@ -135,9 +135,9 @@ pub fn not_begun(why: &str) -> String {
     format!("not begun: {why}")
 }
 /// Refuses a rule with too many orphans, or without a parent. Where the journal names parents, a sweep finishes these first.
-fn of_orphans(rule: &SweepRule, counts: &Counts) -> Option<Refusal> {
+fn of_orphans(rule: &SweepRule, findings: &Decides) -> Option<Refusal> {
     let limits = rule.family.as_ref()?.orphans.as_ref()?;
-    let counted = counts.orphans.as_ref()?;
+    let counted = findings.orphans.as_ref()?;
     let old = counted.old.as_deref()?;
     let orphans = orphans::sum(old);
     if !counted.has_parents && !counted.is_in_journal && orphans > 0 {

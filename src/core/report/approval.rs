@@ -239,7 +239,7 @@ mod tests {
             let Decision::Sweep(sweep) = &kept.decision else { panic!("{kept:?}") };
             assert_eq!((sweep.approved, sweep.limits.max_deletes), (Some(Approved { count: 100, most: 101 }), Some(most)));
             for (expired, is_ready) in [(101, true), (102, false)] {
-                assert_eq!(Verdict::before(&kept, &counted(expired)).is_none(), is_ready, "{expired}");
+                assert_eq!(Verdict::before(&kept, &counted(expired).decides).is_none(), is_ready, "{expired}");
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::RuleReport;
 use crate::core::plan::Status;
-use crate::core::plan::findings::Counts;
+use crate::core::plan::findings::Decides;
 use crate::core::plan::outcome::RuleOutcome;
 use crate::core::plan::{Decision, PlannedRule, StopReason, SweepRule};
 
@@ -10,18 +10,18 @@ use crate::core::plan::{Decision, PlannedRule, StopReason, SweepRule};
 /// same for the documents of the rule.
 pub(super) fn would_delete(
     planned: &PlannedRule,
-    counts: &Counts,
+    findings: &Decides,
     outcome: &RuleOutcome,
     parents: Option<(u64, Option<StopReason>)>,
 ) -> Option<(u64, Option<StopReason>)> {
     let (Decision::Sweep(rule), RuleOutcome::NotSwept { window_closed }) = (&planned.decision, outcome) else { return None };
     let limits = rule.family.as_ref()?.orphans.as_ref()?;
-    let old = counts.orphans.as_ref()?.old_count()?;
+    let old = findings.orphans.as_ref()?.old_count()?;
     let (parents, limit_of_parents) = parents?;
     match (old, limit_of_parents, limits.after(parents)) {
         (0, ..) => Some((0, None)),
         _ if *window_closed => Some((0, Some(StopReason::Window))),
-        _ if leaves_no_parent(rule, counts) => Some((0, None)),
+        _ if leaves_no_parent(rule, findings) => Some((0, None)),
         // The sweep ends before their turn.
         (_, Some(limit), _) => Some((0, Some(limit))),
         (old, None, Some(most)) if most < old => Some((most, Some(StopReason::MaxDeletes))),
@@ -30,10 +30,10 @@ pub(super) fn would_delete(
 }
 
 /// Warns that a sweep leaves no parent, so that its orphans stay.
-pub(super) fn warning(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome) -> Option<String> {
+pub(super) fn warning(planned: &PlannedRule, findings: &Decides, outcome: &RuleOutcome) -> Option<String> {
     let (Decision::Sweep(rule), RuleOutcome::NotSwept { .. }) = (&planned.decision, outcome) else { return None };
-    let has_orphans = counts.orphans.as_ref()?.old_count()? > 0;
-    (has_orphans && leaves_no_parent(rule, counts)).then(|| {
+    let has_orphans = findings.orphans.as_ref()?.old_count()? > 0;
+    (has_orphans && leaves_no_parent(rule, findings)).then(|| {
         "`orphans`: every document of the rule has expired; without one that is there no child is taken for an orphan, so that a sweep \
          leaves the orphans, and fails"
             .to_owned()
@@ -41,10 +41,10 @@ pub(super) fn warning(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutc
 }
 
 /// Whether no document is left once those that have expired are gone.
-fn leaves_no_parent(rule: &SweepRule, counts: &Counts) -> bool {
-    let has_parents = counts.orphans.as_ref().is_none_or(|orphans| orphans.has_parents);
-    let documents = counts.document_count(rule.selection.document_count);
-    !has_parents || counts.expired.as_ref().is_some_and(|expired| expired.count > 0 && expired.count >= documents)
+fn leaves_no_parent(rule: &SweepRule, findings: &Decides) -> bool {
+    let has_parents = findings.orphans.as_ref().is_none_or(|orphans| orphans.has_parents);
+    let documents = findings.document_count(rule.selection.document_count);
+    !has_parents || findings.expired.as_ref().is_some_and(|expired| expired.count > 0 && expired.count >= documents)
 }
 
 /// Returns the orphans that a sweep left; `None` if that is unknown, or the rule leaves them.
@@ -60,7 +60,7 @@ pub(super) fn left(rule: &RuleReport) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::plan::findings::{CountedOrphans, Remaining};
+    use crate::core::plan::findings::{CountedOrphans, Findings, Remaining};
     use crate::core::plan::{Approved, Guard, OldOrphans, OrphanLimits};
     use crate::testing::made_up::{counted, not_swept, planned, with_children};
 
@@ -77,15 +77,16 @@ mod tests {
         PlannedRule { decision: Decision::Sweep(sweep), ..planned("", 200) }
     }
 
-    fn found(expired: u64, old: u64, has_parents: bool, is_in_journal: bool) -> Counts {
+    fn found(expired: u64, old: u64, has_parents: bool, is_in_journal: bool) -> Findings {
         let namespace = crate::core::policy::namespace::Namespace { database: "app".into(), collection: "d".into() };
         let old = Some(vec![OldOrphans { namespace, count: old, documents: 1_000 }]);
         let orphans = CountedOrphans { count: 500, old, has_parents, is_in_journal };
-        Counts { orphans: Some(orphans), ..counted(expired) }
+        let decides = Decides { orphans: Some(orphans), ..counted(expired).decides };
+        Findings { decides, ..Findings::default() }
     }
 
-    fn report(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome) -> RuleReport {
-        RuleReport::of(planned, counts, outcome, &Remaining::Unknown)
+    fn report(planned: &PlannedRule, findings: &Findings, outcome: &RuleOutcome) -> RuleReport {
+        RuleReport::of(planned, findings, outcome, &Remaining::Unknown)
     }
 
     #[test]
@@ -123,8 +124,8 @@ mod tests {
         for (old, has_parents, is_in_journal, is_refused) in
             [(40, false, false, true), (0, false, false, false), (40, true, false, false), (40, false, true, false)]
         {
-            let counts = found(0, old, has_parents, is_in_journal);
-            let report = report(&rule(None, None), &counts, &not_swept());
+            let findings = found(0, old, has_parents, is_in_journal);
+            let report = report(&rule(None, None), &findings, &not_swept());
             let guard = is_refused.then_some(crate::core::plan::Reason::Guard(Guard::Children));
             assert_eq!(report.reason, guard, "{old} {has_parents} {is_in_journal}");
             let goes = if is_refused { None } else { Some(if has_parents { old } else { 0 }) };

@@ -84,7 +84,7 @@ pub(crate) fn others_deleted(plan: &Plan, outcomes: &[RuleOutcome]) -> Vec<bool>
 mod tests {
     use super::*;
     use crate::core::plan::StopReason;
-    use crate::core::plan::findings::{Counts, Remaining};
+    use crate::core::plan::findings::{Findings, Remaining};
     use crate::core::plan::outcome::End;
     use crate::testing::made_up::{counted, not_swept, planned, report, swept};
 
@@ -137,7 +137,7 @@ mod tests {
             |outcome: RuleOutcome| RuleReport::of(&planned("", 200), &counted(10), &outcome, &Remaining::Shared).remaining_count;
         assert_eq!([left(sweep(3, stop())), left(not_swept()), left(sweep(3, End::Complete))], [None, None, Some(0)]);
         let failed =
-            RuleReport::of(&planned("", 200), &Counts::default(), &sweep(3, End::Failed("no".into())), &Remaining::Shared);
+            RuleReport::of(&planned("", 200), &Findings::default(), &sweep(3, End::Failed("no".into())), &Remaining::Shared);
         assert_eq!(failed.remaining_count, None);
     }
 }

@@ -19,7 +19,7 @@ use crate::base::text::{percent, sha256};
 use crate::core::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
 use crate::core::plan::Status;
 use crate::core::plan::estimate::Estimate;
-use crate::core::plan::findings::{CountedOrphans, Counts, Remaining};
+use crate::core::plan::findings::{CountedOrphans, Findings, Remaining};
 use crate::core::plan::outcome::{Children, HeldDocuments, RuleOutcome, Swept};
 use crate::core::plan::verdict::Verdict;
 use crate::core::plan::waits::PausedMs;
@@ -165,24 +165,24 @@ pub struct HeldBy {
 
 impl RuleReport {
     /// Makes the report of a planned rule from everything that is known about it.
-    pub fn of(planned: &PlannedRule, counts: &Counts, outcome: &RuleOutcome, remaining: &Remaining) -> Self {
-        let Verdict { status, reason, error } = Verdict::of(planned, counts, outcome);
-        let warnings = warnings::of(planned, counts, outcome, status, reason.as_ref());
-        let (remaining_count, oldest_remaining) = remaining.values(status, counts, outcome);
+    pub fn of(planned: &PlannedRule, findings: &Findings, outcome: &RuleOutcome, remaining: &Remaining) -> Self {
+        let Verdict { status, reason, error } = Verdict::of(planned, &findings.decides, outcome);
+        let warnings = warnings::of(planned, findings, outcome, status, reason.as_ref());
+        let (remaining_count, oldest_remaining) = remaining.values(status, &findings.decides, outcome);
         let rule = planned.decision.countable();
         let selection = rule.map(|rule| &rule.selection);
-        let expired = counts.expired.as_ref().filter(|expired| expired.is_complete);
+        let expired = findings.decides.expired.as_ref().filter(|expired| expired.is_complete);
         let expired_count = expired.map(|expired| expired.count);
-        let held = counts.held.as_ref().or_else(|| outcome.swept()?.held.as_ref());
-        let document_count = selection.map(|selection| counts.document_count(selection.document_count));
+        let held = findings.told.held.as_ref().or_else(|| outcome.swept()?.held.as_ref());
+        let document_count = selection.map(|selection| findings.decides.document_count(selection.document_count));
         let average_bytes = selection.and_then(|selection| selection.average_bytes);
         let swept = outcome.swept();
         let sweep = swept.map(|swept| &swept.outcome);
         let would_delete = would_delete(planned, expired_count, outcome).filter(|_| status == Status::Complete);
         let would_delete_orphans =
-            orphans::would_delete(planned, counts, outcome, would_delete).filter(|_| status == Status::Complete);
+            orphans::would_delete(planned, &findings.decides, outcome, would_delete).filter(|_| status == Status::Complete);
         // No sweep of a refused rule is to be expected.
-        let forecast = counts.forecast.filter(|_| status != Status::Refused);
+        let forecast = findings.told.forecast.filter(|_| status != Status::Refused);
         let archived_count = swept.and_then(|swept| swept.archive.as_ref().map(|_| swept.outcome.archived.documents));
         Self {
             name: planned.rule.name.clone(),
@@ -209,35 +209,35 @@ impl RuleReport {
             oldest_remaining,
             archived_count,
             archive: archive(planned, outcome),
-            children_count: counts.children,
+            children_count: findings.told.children,
             children_deleted_count: sweep.and_then(|sweep| sweep.children.as_ref()).map(Children::deleted),
             orphans_deleted_count: sweep.and_then(|sweep| sweep.children.as_ref()).map(Children::orphans),
-            orphan_count: counts.orphans.as_ref().map(|orphans| orphans.count),
-            old_orphan_count: counts.orphans.as_ref().and_then(CountedOrphans::old_count),
+            orphan_count: findings.decides.orphans.as_ref().map(|orphans| orphans.count),
+            old_orphan_count: findings.decides.orphans.as_ref().and_then(CountedOrphans::old_count),
             would_delete_orphan_count: would_delete_orphans.map(|(count, _)| count),
             document_count,
             expired_percent: expired_count.zip(document_count).and_then(|(part, whole)| percent(part, whole)).map(two_decimals),
             oldest_expired: expired.and_then(|expired| expired.oldest).map(Instant),
             // A cast from float saturates.
             estimated_bytes: expired_count.zip(average_bytes).map(|(count, average)| (average * count as f64).round() as u64),
-            never_expires: counts.never_expires.clone().or_else(|| swept?.never_expires.clone()),
+            never_expires: findings.told.never_expires.clone().or_else(|| swept?.never_expires.clone()),
             batches: sweep.map_or(0, |sweep| sweep.batches),
             paused_ms: sweep.map(|sweep| sweep.paused.into()),
             pressure_unknown: swept.and_then(|swept| swept.pressure_unknown.clone()),
             request_units: None,
             estimated_request_units: forecast.map(|forecast| forecast.units),
             estimated_seconds: forecast.and_then(|forecast| forecast.seconds),
-            estimate: counts.estimate.clone().filter(|_| status != Status::Refused),
-            duration_ms: counts.duration_ms + swept.map_or(0, |swept| swept.duration_ms),
+            estimate: findings.told.estimate.clone().filter(|_| status != Status::Refused),
+            duration_ms: findings.told.duration_ms + swept.map_or(0, |swept| swept.duration_ms),
             native_ttl: planned.collection.as_deref().and_then(native_ttl::settings),
             strategy: selection.map(Strategy::of),
             index: selection.and_then(|selection| selection.index.as_ref()).map(|index| index.name.clone()),
-            order: counts.order.as_ref().and_then(|choice| choice.order).map(DeleteOrder::of),
-            order_reason: counts.order.as_ref().map(|choice| choice.reason.clone()),
+            order: findings.goes_by.order.as_ref().and_then(|choice| choice.order).map(DeleteOrder::of),
+            order_reason: findings.goes_by.order.as_ref().map(|choice| choice.reason.clone()),
             written_bytes_per_document: swept.and_then(written_bytes_per_document),
             warnings,
             error,
-            audit: counts.audit.clone(),
+            audit: findings.told.audit.clone(),
         }
     }
 

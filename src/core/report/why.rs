@@ -118,7 +118,7 @@ impl RuleWhy {
         children: Vec<ChildrenWhy>,
         as_of: DateTime,
     ) -> Self {
-        let ByRule { planned, counts, .. } = by_rule;
+        let ByRule { planned, findings, .. } = by_rule;
         let mut why = Self {
             rule: planned.rule.name.clone(),
             verdict: String::new(),
@@ -144,7 +144,7 @@ impl RuleWhy {
         };
         let holds = planned.decision.countable().and_then(|rule| rule.selection.holds.as_ref());
         why.holds = holds.map(|holds| holds.collection.to_string());
-        why.held = found.filter(|_| counts.held_keys.is_some()).map(|found| found.is_held);
+        why.held = found.filter(|_| findings.goes_by.held_keys.is_some()).map(|found| found.is_held);
         if let (Some(rule), Some(found)) = (planned.decision.countable(), found) {
             why.enter(rule, document, found);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::core::plan::findings::Counts;
+use crate::core::plan::findings::GoesBy;
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::delete::grant::{Consent, DeleteGrant};
 use crate::shell::server::watch::Watches;
@@ -15,5 +15,5 @@ pub(crate) fn sweep(script: &Arc<Script>, average_bytes: usize, leases: &Leases,
     let mut rule = planned("", 4).decision.countable().unwrap().clone();
     rule.selection.average_bytes = Some(average_bytes as f64);
     let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-    RuleSweep::new(&script.deployment(), &rule, &Counts::default(), &grant, &Watches::none(), leases, archive.map(Arc::new))
+    RuleSweep::new(&script.deployment(), &rule, &GoesBy::default(), &grant, &Watches::none(), leases, archive.map(Arc::new))
 }

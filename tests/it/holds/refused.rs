@@ -22,6 +22,9 @@ async fn assert_refused(case: &Case, rule: &str, reason: &str, part: &str) {
         let error = found["error"].as_str().unwrap();
         assert!(error.contains(part), "{rule}: {error:?} does not contain {part:?}");
         assert_eq!(ran.code, Some(if matches!(args[..], ["sweep"] | ["check", _]) { 5 } else { 0 }), "{args:?}: {ran:?}");
+        if let ["sweep", "--dry-run"] | ["audit"] = args {
+            assert_eq!(found["expiredCount"], before.len(), "all are told of, as if there were no holds: {ran:?}");
+        }
         assert_eq!(case.ids("c").await, before, "{rule}");
     }
 }

@@ -6,10 +6,10 @@ use crate::core::plan::findings::CountObstacle;
 use crate::core::plan::outcome::{Archived, End, Stopped, Swept};
 use crate::core::plan::waits::Wait;
 use crate::core::plan::{Approved, Guard, Refusal, SkipReason};
-use crate::testing::made_up::{self, counted, not_swept, planned, swept};
+use crate::testing::made_up::{self, counted, not_swept, planned, swept, with_obstacle};
 
-fn of(planned: &PlannedRule, counts: &Counts, outcome: RuleOutcome) -> RuleReport {
-    RuleReport::of(planned, counts, &outcome, &Remaining::Derived)
+fn of(planned: &PlannedRule, findings: &Findings, outcome: RuleOutcome) -> RuleReport {
+    RuleReport::of(planned, findings, &outcome, &Remaining::Derived)
 }
 
 fn sweep(swept: Swept) -> RuleOutcome {
@@ -51,7 +51,7 @@ fn a_sweep_has_what_it_did() {
     let mut outcome = swept(50, End::Complete);
     outcome.outcome.unconfirmed = 1;
     outcome.outcome.paused[Wait::Lag] = Time::from_secs(1);
-    let report = of(&planned("", 200), &Counts::default(), sweep(outcome));
+    let report = of(&planned("", 200), &Findings::default(), sweep(outcome));
     assert_eq!((report.deleted_count, report.unconfirmed_count, report.remaining_count), (50, Some(1), Some(0)));
     assert_eq!((report.expired_count, report.request_units), (None, None));
     assert_eq!(report.clone().billed(Some(1.499)).request_units, Some(1.5));
@@ -59,7 +59,7 @@ fn a_sweep_has_what_it_did() {
         report.paused_ms,
         Some(PausedMs { lag: 1000, oplog: 0, head: 0, latency: 0, pressure: 0, rate: 0, pause_file: 0, throttle: 0 })
     );
-    let quiet = of(&planned("", 200), &Counts::default(), sweep(swept(0, End::Complete)));
+    let quiet = of(&planned("", 200), &Findings::default(), sweep(swept(0, End::Complete)));
     assert_eq!((quiet.unconfirmed_count, quiet.warnings.len()), (Some(0), 0));
 }
 
@@ -70,9 +70,9 @@ fn the_plan_decides_before_counts_and_counts_before_the_sweep() {
     let refused = of(&rule, &counted(101), not_swept());
     assert_eq!((refused.status, refused.reason), (Status::Refused, Some(Reason::Guard(Guard::MaxDeletePercent))));
     assert_eq!(refused.remaining_count, Some(101), "a refused rule leaves everything");
-    let stopped = Counts { obstacle: Some(CountObstacle::Stopped(StopReason::StopFile)), ..counted(101) };
+    let stopped = with_obstacle(CountObstacle::Stopped(StopReason::StopFile), counted(101));
     assert_eq!(verdict(&of(&rule, &stopped, not_swept())), (Status::Partial, "stopFile".to_owned()));
-    let failed = Counts { obstacle: Some(CountObstacle::Failed("counting: no".into())), ..Counts::default() };
+    let failed = with_obstacle(CountObstacle::Failed("counting: no".into()), Findings::default());
     assert_eq!(verdict(&of(&rule, &failed, not_swept())), (Status::Failed, "counting: no; nothing was deleted there".to_owned()));
     let Decision::Sweep(sweep) = rule.decision.clone() else { panic!("{rule:?}") };
     rule.decision = Decision::Refuse { refusal: Refusal::new(Guard::Clock, "wrong"), countable: Some(sweep) };
@@ -80,15 +80,15 @@ fn the_plan_decides_before_counts_and_counts_before_the_sweep() {
     assert_eq!((verdict(&refused), refused.expired_count), ((Status::Refused, "clock: wrong".to_owned()), Some(7)));
     assert_eq!(verdict(&of(&rule, &failed, not_swept())), (Status::Failed, "counting: no; nothing was deleted there".to_owned()));
     rule.decision = Decision::Skip(SkipReason::Disabled);
-    let skipped = of(&rule, &Counts::default(), not_swept());
+    let skipped = of(&rule, &Findings::default(), not_swept());
     assert_eq!(verdict(&skipped), (Status::Skipped, "disabled in the policy".to_owned()));
     assert_eq!((skipped.document_count, skipped.remaining_count), (None, None));
     rule.decision = Decision::Fail("gone".into());
     let gone = "gone; nothing was deleted there".to_owned();
-    assert_eq!(verdict(&of(&rule, &Counts::default(), not_swept())), (Status::Failed, gone));
+    assert_eq!(verdict(&of(&rule, &Findings::default(), not_swept())), (Status::Failed, gone));
     // A check never deletes, so it does not say so.
-    for counts in [Counts::default(), failed] {
-        let checked = of(&rule, &counts, RuleOutcome::Checked);
+    for findings in [Findings::default(), failed] {
+        let checked = of(&rule, &findings, RuleOutcome::Checked);
         assert_eq!(verdict(&checked), (Status::Failed, "gone".to_owned()));
     }
 }
@@ -119,7 +119,7 @@ fn every_end_of_a_sweep_has_its_verdict() {
         (RuleOutcome::NotBegun(Stopped { reason: StopReason::Interrupted, lease_lost: None }), Status::Partial, "interrupted"),
         (RuleOutcome::Unreachable("no server".into()), Status::Failed, "not begun: no server; nothing was deleted there"),
     ] {
-        let report = of(&planned("", 200), &Counts::default(), outcome);
+        let report = of(&planned("", 200), &Findings::default(), outcome);
         assert_eq!(verdict(&report), (status, why.to_owned()));
     }
     let mut uncertain = swept(7, Failed("no reply".into()));
@@ -132,14 +132,14 @@ fn every_end_of_a_sweep_has_its_verdict() {
 #[test]
 fn what_remains_follows_from_counts_and_deletes() {
     let stop = || End::Partial(StopReason::MaxDeletes);
-    for (counts, swept, remaining) in [
-        (Counts::default(), swept(7, End::Complete), Some(0)),
+    for (findings, swept, remaining) in [
+        (Findings::default(), swept(7, End::Complete), Some(0)),
         (counted(9), swept(7, stop()), Some(2)),
         (counted(9), swept(12, stop()), Some(0)),
-        (Counts::default(), swept(7, stop()), None),
+        (Findings::default(), swept(7, stop()), None),
         (counted(9), swept(7, End::Failed(String::new())), Some(2)),
     ] {
-        let report = of(&planned("", 200), &counts, sweep(swept));
+        let report = of(&planned("", 200), &findings, sweep(swept));
         assert_eq!((report.remaining_count, report.oldest_remaining), (remaining, None));
     }
     let later = Remaining::Counted { count: 4, oldest: Some(bson::DateTime::from_millis(5)) };
@@ -172,7 +172,7 @@ fn what_a_sweep_would_delete_is_bound_by_the_limits_and_known_only_before_it() {
     for (expired, expected) in [(9, (Some(9), None)), (10, (Some(10), None)), (11, (Some(10), Some(StopReason::MaxDeletes)))] {
         assert_eq!(would(&of(&limited, &counted(expired), not_swept())), expected, "{expired}");
     }
-    assert_eq!(would(&of(&limited, &Counts::default(), not_swept())), (None, None), "not counted");
+    assert_eq!(would(&of(&limited, &Findings::default(), not_swept())), (None, None), "not counted");
     assert_eq!(would(&of(&limited, &counted(11), sweep(swept(10, End::Partial(StopReason::MaxDeletes))))), (None, None));
     let refused = planned("    maxDeletePercent: 1\n", 200);
     assert_eq!(would(&of(&refused, &counted(11), not_swept())), (None, None));
@@ -180,11 +180,11 @@ fn what_a_sweep_would_delete_is_bound_by_the_limits_and_known_only_before_it() {
 
 #[test]
 fn a_refused_rule_has_no_estimate_of_a_sweep_and_counts_all_the_same() {
-    let mut counts = counted(101);
-    counts.forecast = Some(crate::core::pace::units::UnitForecast { units: 7.0, seconds: Some(1.0) });
-    counts.estimate = Some(made_up::estimate());
+    let mut findings = counted(101);
+    findings.told.forecast = Some(crate::core::pace::units::UnitForecast { units: 7.0, seconds: Some(1.0) });
+    findings.told.estimate = Some(made_up::estimate());
     let costs = |keys: &str| {
-        let report = of(&planned(keys, 200), &counts, not_swept());
+        let report = of(&planned(keys, 200), &findings, not_swept());
         (
             report.expired_count,
             report.estimated_bytes,
@@ -195,7 +195,7 @@ fn a_refused_rule_has_no_estimate_of_a_sweep_and_counts_all_the_same() {
     };
     assert_eq!(costs(""), (Some(101), Some(10_100), true, Some(7.0), Some(1.0)));
     assert_eq!(costs("    maxDeletePercent: 50\n"), (Some(101), Some(10_100), false, None, None));
-    let report = |keys: &str| of(&planned(keys, 200), &counts, not_swept());
+    let report = |keys: &str| of(&planned(keys, 200), &findings, not_swept());
     let totals =
         made_up::dry_run(vec![report("    maxDeletePercent: 50\n"), RuleReport { namespace: "app.d".into(), ..report("") }])
             .totals;
@@ -207,13 +207,11 @@ fn a_field_that_none_has_is_refused_before_all_else() {
     let rule = planned("    filter: {held: {$ne: true}}\n    maxDeletePercent: 1\n", 200);
     let unknown = |field| UnknownField { field, is_known: false, similar: None, is_elsewhere: false, is_strict: false };
     let holds = Some(Refusal::new(Guard::Holds, "no holds"));
-    let refused = Counts {
-        unknown_fields: crate::core::plan::fields::named(&rule).into_iter().map(unknown).collect(),
-        holds_refusal: holds,
-        ..counted(50)
-    };
-    let guard = |counts: &Counts| of(&rule, counts, not_swept()).reason;
-    assert_eq!(guard(&refused), Some(Reason::Guard(Guard::UnknownField)));
-    let known = Counts { unknown_fields: Vec::new(), ..refused };
-    assert_eq!(guard(&known), Some(Reason::Guard(Guard::Holds)));
+    let mut findings = counted(50);
+    findings.decides.unknown_fields = crate::core::plan::fields::named(&rule).into_iter().map(unknown).collect();
+    findings.decides.holds_refusal = holds;
+    let guard = |findings: &Findings| of(&rule, findings, not_swept()).reason;
+    assert_eq!(guard(&findings), Some(Reason::Guard(Guard::UnknownField)));
+    findings.decides.unknown_fields.clear();
+    assert_eq!(guard(&findings), Some(Reason::Guard(Guard::Holds)));
 }

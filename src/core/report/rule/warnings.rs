@@ -3,7 +3,7 @@
 use crate::base::text::plural;
 use crate::core::plan::Status;
 use crate::core::plan::fields::UnknownField;
-use crate::core::plan::findings::Counts;
+use crate::core::plan::findings::Findings;
 use crate::core::plan::outcome::{End, FixedLatency, RuleOutcome};
 use crate::core::plan::{Guard, PlannedRule, Reason, StopReason};
 use crate::core::report::orphans;
@@ -11,12 +11,12 @@ use crate::core::report::orphans;
 /// Returns the warnings of the plan, the counts and the sweep, and what these do not say by themselves. `status` and `reason` are those of the report.
 pub(super) fn of(
     planned: &PlannedRule,
-    counts: &Counts,
+    findings: &Findings,
     outcome: &RuleOutcome,
     status: Status,
     reason: Option<&Reason>,
 ) -> Vec<String> {
-    let mut warnings = [planned.warnings.as_slice(), &counts.warnings].concat();
+    let mut warnings = [planned.warnings.as_slice(), &findings.told.warnings].concat();
     let swept = outcome.swept();
     if let Some(swept) = swept {
         warnings.extend(swept.warnings.iter().cloned());
@@ -59,13 +59,13 @@ pub(super) fn of(
             _ => {}
         }
     }
-    warnings.extend(orphans::warning(planned, counts, outcome).filter(|_| status == Status::Complete));
+    warnings.extend(orphans::warning(planned, &findings.decides, outcome).filter(|_| status == Status::Complete));
     // The refusal says it already.
     let is_said = |unknown: &UnknownField| {
         let guard = if unknown.field.compared.is_some() { Guard::UnknownType } else { Guard::UnknownField };
         unknown.is_refused() && reason == Some(&Reason::Guard(guard))
     };
-    warnings.extend(counts.unknown_fields.iter().filter(|unknown| !is_said(unknown)).map(UnknownField::warning));
+    warnings.extend(findings.decides.unknown_fields.iter().filter(|unknown| !is_said(unknown)).map(UnknownField::warning));
     warnings
 }
 
@@ -89,10 +89,10 @@ mod tests {
     use crate::core::plan::findings::{CountObstacle, Remaining};
     use crate::core::plan::outcome::{Outcome, Swept};
     use crate::core::report::RuleReport;
-    use crate::testing::made_up::{counted, not_swept, planned, swept};
+    use crate::testing::made_up::{counted, not_swept, planned, swept, with_obstacle};
 
-    fn report(planned: &PlannedRule, counts: &Counts, outcome: RuleOutcome) -> RuleReport {
-        RuleReport::of(planned, counts, &outcome, &Remaining::Derived)
+    fn report(planned: &PlannedRule, findings: &Findings, outcome: RuleOutcome) -> RuleReport {
+        RuleReport::of(planned, findings, &outcome, &Remaining::Derived)
     }
 
     fn sweep(swept: Swept) -> RuleOutcome {
@@ -104,7 +104,7 @@ mod tests {
         let warnings = |unconfirmed, weak: Option<&str>, fixed_latency| {
             let mut swept = swept(50, End::Complete);
             swept.outcome = Outcome { unconfirmed, weak_write_concern: weak.map(str::to_owned), fixed_latency, ..swept.outcome };
-            report(&planned("", 200), &Counts::default(), sweep(swept)).warnings
+            report(&planned("", 200), &Findings::default(), sweep(swept)).warnings
         };
         let latency = FixedLatency { latency: Duration::from_micros(250_900), batch_size: 2000, concurrency: 2 };
         assert_eq!(
@@ -128,19 +128,18 @@ mod tests {
         let closed = report(&rule, &counted(5), RuleOutcome::NotSwept { window_closed: true });
         assert_eq!((closed.would_delete_count, closed.would_delete_limit), (Some(0), Some(StopReason::Window)));
         assert!(closed.warnings[0].ends_with("and it is not that time now"), "{:?}", closed.warnings);
-        let stopped = report(&rule, &Counts::default(), sweep(swept(3, End::Partial(StopReason::Window))));
+        let stopped = report(&rule, &Findings::default(), sweep(swept(3, End::Partial(StopReason::Window))));
         assert!(stopped.warnings[0].starts_with("deletes only from 02:00"), "{:?}", stopped.warnings);
         let rule = planned("    filter: {held: {$ne: true}}\n", 200);
         let unknown = |field| UnknownField { field, is_known: false, similar: None, is_elsewhere: false, is_strict: false };
-        let counts = Counts {
-            unknown_fields: named(&rule).into_iter().filter(|field| field.compared.is_none()).map(unknown).collect(),
-            ..counted(0)
-        };
-        let unseen = report(&rule, &counts, not_swept());
+        let mut findings = counted(0);
+        findings.decides.unknown_fields =
+            named(&rule).into_iter().filter(|field| field.compared.is_none()).map(unknown).collect();
+        let unseen = report(&rule, &findings, not_swept());
         assert_eq!((unseen.status, unseen.reason), (Status::Refused, Some(Reason::Guard(Guard::UnknownField))));
         assert!(unseen.error.unwrap().starts_with("no document found has `held` (`filter`); "));
         assert_eq!(unseen.warnings, ["no document found has `at` (`field`); is its name right?"]);
-        let stopped = Counts { obstacle: Some(CountObstacle::Stopped(StopReason::StopFile)), ..counts };
+        let stopped = with_obstacle(CountObstacle::Stopped(StopReason::StopFile), findings);
         assert_eq!(report(&rule, &stopped, not_swept()).warnings.len(), 2, "another reason does not say it");
     }
 }

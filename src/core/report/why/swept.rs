@@ -1,7 +1,7 @@
 //! The reasons that keep a rule from deleting, as far as they are known before anything is counted.
 
 use crate::core::plan::PlannedRule;
-use crate::core::plan::findings::Counts;
+use crate::core::plan::findings::Findings;
 use crate::core::plan::verdict::Verdict;
 
 /// A rule that explains a document, with what is known of its next sweep.
@@ -9,7 +9,7 @@ use crate::core::plan::verdict::Verdict;
 pub struct ByRule<'a> {
     pub planned: &'a PlannedRule,
     /// The findings on the rule so far.
-    pub counts: &'a Counts,
+    pub findings: &'a Findings,
     /// Whether it is not the time at which the rule may delete.
     pub window_closed: bool,
 }
@@ -17,11 +17,12 @@ pub struct ByRule<'a> {
 impl ByRule<'_> {
     /// Returns the reason why the rule deletes nothing now; `None` if it may.
     pub(super) fn not_swept(&self) -> Option<String> {
-        let verdict = Verdict::before(self.planned, self.counts).map(|verdict| match (verdict.reason, verdict.error) {
-            (Some(reason), Some(error)) => format!("{} ({reason}): {error}", verdict.status),
-            (Some(reason), None) => reason.to_string(),
-            (None, error) => error.unwrap_or_default(),
-        });
+        let verdict =
+            Verdict::before(self.planned, &self.findings.decides).map(|verdict| match (verdict.reason, verdict.error) {
+                (Some(reason), Some(error)) => format!("{} ({reason}): {error}", verdict.status),
+                (Some(reason), None) => reason.to_string(),
+                (None, error) => error.unwrap_or_default(),
+            });
         let window = self.planned.rule.limits.window.as_ref().filter(|_| self.window_closed);
         verdict.or_else(|| window.map(|window| format!("it deletes only from {window}, and it is not that time now")))
     }

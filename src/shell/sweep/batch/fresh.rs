@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::core::facts::Topology;
     use crate::core::plan::ParentKey;
-    use crate::core::plan::findings::Counts;
+    use crate::core::plan::findings::GoesBy;
     use crate::core::plan::holds::KeyList;
     use crate::shell::lock::lease::Leases;
     use crate::shell::server::delete::grant::{Consent, DeleteGrant};
@@ -134,7 +134,7 @@ mod tests {
         let first = holds::read(&deployment, &held).await.unwrap();
         let watches = Watches { holds: HoldsWatches::new(&deployment, vec![(held.clone(), first)]), ..Watches::none() };
         let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-        let sweep = RuleSweep::new(&deployment, &rule, &Counts::default(), &grant, &watches, &Leases::default(), None);
+        let sweep = RuleSweep::new(&deployment, &rule, &GoesBy::default(), &grant, &watches, &Leases::default(), None);
         let fresh = fresh(&sweep, None).await.unwrap().unwrap();
         // 18 of the 20 seconds within which a hold is respected.
         assert_eq!(fresh.too_late, DateTime::from_millis(23_000));

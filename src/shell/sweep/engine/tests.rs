@@ -19,7 +19,7 @@ use crate::base::values::raw::RawValue;
 use crate::core::facts::Topology;
 use crate::core::pace::rate::RateLimit;
 use crate::core::plan::SweepRule;
-use crate::core::plan::findings::Counts;
+use crate::core::plan::findings::GoesBy;
 use crate::core::policy::{ArchiveTo, Compression};
 use crate::shell::archive::writer::Archive;
 use crate::shell::lock::lease::Leases;
@@ -36,7 +36,7 @@ use crate::testing::scripted::ScriptedReply::{self, Batch, End as Last};
 
 pub(super) fn sweep_of(deployment: &Deployment, rule: &SweepRule, watches: &Watches) -> Arc<RuleSweep> {
     let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-    Arc::new(RuleSweep::new(deployment, rule, &Counts::default(), &grant, watches, &Leases::default(), None))
+    Arc::new(RuleSweep::new(deployment, rule, &GoesBy::default(), &grant, watches, &Leases::default(), None))
 }
 
 /// Does something with the engine of a sweep.

@@ -61,7 +61,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::core::plan::findings::Counts;
+    use crate::core::plan::findings::GoesBy;
     use crate::shell::lock::lease::Leases;
     use crate::shell::server::delete::grant::{Consent, DeleteGrant};
     use crate::shell::server::watch::Watches;
@@ -95,8 +95,8 @@ mod tests {
         let selection = &mut rule.selection;
         (selection.throughput, selection.average_bytes, selection.document_count) = (Some(100), Some(1000.0), 1_000_000);
         let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-        let (counts, watches, leases) = (Counts::default(), Watches::none(), Leases::default());
-        let sweep = RuleSweep::new(&script.billed(), &rule, &counts, &grant, &watches, &leases, None);
+        let (findings, watches, leases) = (GoesBy::default(), Watches::none(), Leases::default());
+        let sweep = RuleSweep::new(&script.billed(), &rule, &findings, &grant, &watches, &leases, None);
         let mut stretches = BilledStretches::open(&sweep, false).await.unwrap().unwrap();
         let mut ends = Vec::new();
         // A command may cost 40 units, a part of what the collection has in a second.
