@@ -11,7 +11,7 @@
 //! A [`policy`](core::policy) is read and validated as a whole before anything is contacted. The server is asked for [`facts`](core::facts): its
 //! version and clock, and each collection with its indexes and native TTL settings. From both, [`plan`](core::plan) decides for each rule in each
 //! namespace: sweep, skip, refuse or fail. A dry run counts what the plan would sweep. A sweep deletes it, with commands that each repeat the whole
-//! predicate of the rule. The counts before, the outcome of the sweep and the count after become one [`report`](core::report), which every format
+//! predicate of the rule. The findings before, the outcome of the sweep and the count after become one [`report`](core::report), which every format
 //! renders.
 //!
 //! One instant, `asOf`, is read from the server once per run. `expiry` derives every threshold from it; no other module decides which dates

@@ -5,22 +5,18 @@ use tracing::warn;
 use super::session::Session;
 use super::session::outputs;
 use super::session::prepare::{self, PlanOptions};
-use super::survey::estimates::Estimates;
-use super::survey::fields;
-use super::survey::holds::RunHolds;
-use super::survey::orphans;
+use super::survey::{self, Level};
 use crate::base::failure::Failure;
 use crate::commands::cli::{CheckArgs, Common};
 use crate::core::facts::{Part, Topology};
 use crate::core::native::own_ttl;
-use crate::core::plan::estimate::RunCaps;
-use crate::core::plan::findings::{CountObstacle, Findings, Remaining};
+use crate::core::plan::SweepRule;
+use crate::core::plan::findings::Remaining;
 use crate::core::plan::outcome::RuleOutcome;
-use crate::core::plan::{Decision, SweepRule};
 use crate::core::policy::Rule;
 use crate::core::policy::only::Only;
 use crate::core::report::{Report, ReportCommand, RuleReport, RunRecord};
-use crate::shell::server::look::{predicate, privileges};
+use crate::shell::server::look::privileges;
 
 /// Runs the command, delivers its report, and returns the exit code.
 ///
@@ -70,52 +66,15 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
         warn!("policy `{}`: `history`: {missing}", session.policy.path);
     }
     let for_leases = session.policy.lock.as_ref().and_then(|collection| granted.missing_for_leases(collection));
-    let estimates = Estimates::open(session, &deployment, &plan, RunCaps::default(), false);
-    let estimates = async { estimates.await.map_err(|cause| Failure::cannot_run(format!("looking at the oplog: {cause}"))) };
-    let estimates = session.stop.or_fail("nothing was deleted", estimates).await?;
-    let is_allowed = |rule: &&SweepRule| granted.missing(rule).is_none();
-    let looked = fields::look(session, &deployment, &plan, true, |planned| planned.decision.countable().filter(is_allowed));
-    let looked = session.stop.or_fail("nothing was deleted", async { Ok::<_, Failure>(looked.await) }).await?;
-    let holds = RunHolds::new(&deployment, &plan);
+    let lacks = |rule: &SweepRule| granted.missing(rule).or_else(|| for_leases.clone());
+    let findings = survey::whole(session, &deployment, &plan, Level::Check(&lacks), "nothing was deleted").await?;
     let mut reports = Vec::new();
-    for (planned, looked) in plan.rules.iter().zip(looked) {
-        let looked = if matches!(planned.decision, Decision::Sweep(_)) { looked } else { Findings::default() };
-        let missing = match &planned.decision {
-            Decision::Sweep(rule) => granted.missing(rule).or_else(|| for_leases.clone()),
-            _ => None,
-        };
+    for (planned, mut findings) in plan.rules.iter().zip(findings) {
         let mut warnings = advice(&planned.rule);
         if let (Some(ttl_field), Some(collection)) = (&planned.rule.ttl_field, &planned.collection) {
             warnings.extend(own_ttl::obeyed(ttl_field, collection));
         }
-        let obstacle = missing.map(CountObstacle::Failed).or_else(|| looked.decides.obstacle.clone());
-        let mut findings = looked;
-        (findings.told.warnings, findings.decides.obstacle) = (warnings, obstacle);
-        if let (None, Decision::Sweep(rule)) = (&findings.decides.obstacle, &planned.decision) {
-            let of_rule = deployment.of_rule(rule);
-            let look = async { Ok::<_, Failure>(predicate::objection(&of_rule, rule).await) };
-            let objection = session.stop.or_fail("nothing was deleted", look).await?;
-            findings.decides.obstacle =
-                objection.map(|why| CountObstacle::Failed(format!("the server does not take the predicate: {why}")));
-        }
-        if let (None, Decision::Sweep(rule)) = (&findings.decides.obstacle, &planned.decision) {
-            let look = async { Ok::<_, Failure>(holds.enter(rule, &mut findings).await) };
-            session.stop.or_fail("nothing was deleted", look).await?;
-        }
-        if let (None, Decision::Sweep(rule)) = (&findings.decides.obstacle, &planned.decision) {
-            let look = async {
-                findings.told.warnings.extend(orphans::without_parents(&deployment, rule).await);
-                Ok::<_, Failure>(())
-            };
-            session.stop.or_fail("nothing was deleted", look).await?;
-        }
-        if let (Some(estimates), None, Decision::Sweep(rule)) = (&estimates, &findings.decides.obstacle, &planned.decision) {
-            let look = async {
-                estimates.enter(&deployment.of_rule(rule), rule, &mut findings).await;
-                Ok::<_, Failure>(())
-            };
-            session.stop.or_fail("nothing was deleted", look).await?;
-        }
+        findings.told.warnings.splice(..0, warnings);
         let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
         reports.push(RuleReport::of(planned, &findings, &RuleOutcome::Checked, &Remaining::Unknown).billed(spent));
     }

@@ -112,7 +112,7 @@ pub(super) async fn sweep(
     outcomes
 }
 
-/// A rule that is ready to be swept: neither the plan nor the counts speak against it.
+/// A rule that is ready to be swept: neither the plan nor the findings speak against it.
 struct Ready<'a> {
     /// Place of the rule in the plan.
     index: usize,
@@ -132,7 +132,7 @@ fn ready<'a>(plan: &'a Plan, findings: &'a [Findings]) -> impl Iterator<Item = R
     plan.rules.iter().zip(findings).enumerate().filter_map(with_rule)
 }
 
-/// Returns the rule of a namespace that a sweep may delete by; `None` if the plan or the counts speak against it.
+/// Returns the rule of a namespace that a sweep may delete by; `None` if the plan or the findings speak against it.
 pub(super) fn ready_rule<'a>(planned: &'a PlannedRule, findings: &Findings) -> Option<&'a SweepRule> {
     planned.decision.swept().filter(|_| Verdict::before(planned, &findings.decides).is_none())
 }

@@ -7,8 +7,7 @@ use bson::{Bson, Document};
 use super::session::Session;
 use super::session::outputs::SingleOutput;
 use super::session::prepare::{self, PlanOptions};
-use super::survey::fields;
-use super::survey::holds::{self, RunHolds};
+use super::survey::{self, Level, holds};
 use super::sweep::is_window_closed;
 use crate::base::exit;
 use crate::base::failure::Failure;
@@ -60,12 +59,9 @@ async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyR
         _ => failure,
     };
     let (deployment, plan) = prepare::plan(session, &options).await.map_err(none)?;
-    // Documents in another namespace may have what those in this one lack, so that a rule with a glob is not refused for it.
-    let of_one = |planned: &'_ PlannedRule| !planned.rule.namespace.is_glob();
-    let looked =
-        fields::look(session, &deployment, &plan, false, |planned| planned.decision.countable().filter(|_| of_one(planned)));
-    let judged = async { judge(&deployment, &plan, &looked.await, args, ids).await };
-    let (id, rules, child_of) = session.stop.or_fail("nothing was changed", judged).await?;
+    let nothing = "nothing was changed";
+    let findings = survey::whole(session, &deployment, &plan, Level::Why, nothing).await?;
+    let (id, rules, child_of) = session.stop.or_fail(nothing, judge(&deployment, &plan, &findings, args, ids)).await?;
     let report = WhyReport {
         schema_version: SCHEMA_VERSION,
         command: "why",
@@ -128,7 +124,7 @@ async fn judge(
         ));
     };
     let id = document.get("_id").cloned().unwrap_or(Bson::Null);
-    let judge = Judge { deployment, plan, holds: RunHolds::new(deployment, plan) };
+    let judge = Judge { deployment, plan };
     let (mut explained, mut child_of) = (Vec::new(), Vec::new());
     for (planned, findings) in rules {
         explained.push(judge.by_rule(planned, findings, document).await.map_err(|cause| unread(namespace, &cause))?);
@@ -151,23 +147,24 @@ fn found_on<'a>(planned: &'a PlannedRule, findings: &'a Findings) -> ByRule<'a> 
 struct Judge<'a> {
     deployment: &'a Deployment,
     plan: &'a Plan,
-    holds: RunHolds<'a>,
 }
 
 impl Judge<'_> {
     /// Explains a document by a rule for its collection.
     async fn by_rule(&self, planned: &PlannedRule, findings: &Findings, document: &Document) -> Result<RuleWhy, ServerError> {
-        let mut findings = findings.clone();
         let Some(rule) = planned.decision.countable() else {
-            return Ok(RuleWhy::of(&found_on(planned, &findings), document, None, Vec::new(), self.plan.as_of));
+            return Ok(RuleWhy::of(&found_on(planned, findings), document, None, Vec::new(), self.plan.as_of));
         };
         let id = document.get("_id").unwrap_or(&Bson::Null);
-        let rule = &self.holds.enter(rule, &mut findings).await.unwrap_or_else(|| holds::none(rule));
+        let rule = &match &findings.goes_by.held_keys {
+            Some(keys) => holds::with(rule, keys),
+            None => holds::none(rule),
+        };
         let deployment = self.deployment.of_rule(rule);
         let clauses = why::clauses(rule.own_filter());
         let found = one_document::judge(&deployment, rule, id, &clauses).await?;
         let children = one_family::children_of(&deployment, rule, id).await?;
-        Ok(RuleWhy::of(&found_on(planned, &findings), document, Some(&found), children, self.plan.as_of))
+        Ok(RuleWhy::of(&found_on(planned, findings), document, Some(&found), children, self.plan.as_of))
     }
 
     /// Finds the parent of a child, and explains it.

@@ -23,7 +23,7 @@ pub(crate) struct SoFar {
 
 pub(crate) struct Known {
     pub plan: Plan,
-    /// The counts before the first delete; empty ones until these are made.
+    /// The findings before the first delete; empty ones until the rules are looked at.
     pub findings: Vec<Findings>,
     /// The rules that are swept, or may be, by their places in the plan.
     pub rules: BTreeMap<usize, RuleState>,
@@ -44,7 +44,7 @@ impl SoFar {
         let _ = self.approved.set(plan);
     }
 
-    /// Notes the plan, and what was counted by now; `counts` is empty where nothing was.
+    /// Notes the plan, and what was found by now; `findings` is empty where nothing was.
     pub(crate) fn planned(&self, plan: &Plan, findings: &[Findings]) {
         let none = || vec![Findings::default(); plan.rules.len()];
         let findings = if findings.is_empty() { none() } else { findings.to_vec() };

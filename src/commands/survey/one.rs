@@ -1,6 +1,6 @@
 //! The look at one rule in one namespace.
 
-use super::{Survey, orders, orphans};
+use super::{Level, Survey, orders, orphans};
 use crate::base::instant::millis;
 use crate::base::text::{duration, plural};
 use crate::core::audit::figures::PARENT_FIELD;
@@ -40,7 +40,9 @@ impl One<'_> {
         }
         self.count(findings).await?;
         self.count_orphans(findings).await?;
-        findings.goes_by.order = orders::choose(deployment, planned, rule, survey.run.oldest_first()).await;
+        if !matches!(level, Level::Why) {
+            findings.goes_by.order = orders::choose(deployment, planned, rule, survey.run.oldest_first()).await;
+        }
         if let Some(estimates) = &survey.estimates {
             estimates.enter(deployment, rule, findings).await;
         }
@@ -56,8 +58,9 @@ impl One<'_> {
     /// Counts the expired documents where they are told or a guard compares them, and the documents of the collection with them.
     async fn count(&self, findings: &mut Findings) -> Result<()> {
         let Self { rule, deployment, .. } = self;
-        let counts_all = self.survey.level.counts_all();
-        if !counts_all && rule.limits.max_delete_percent.is_none() && rule.approved.is_none() {
+        let (level, counts_all) = (self.survey.level, self.survey.level.counts_all());
+        let is_compared = rule.limits.max_delete_percent.is_some() || rule.approved.is_some();
+        if level.only_judges() || !(counts_all || is_compared) {
             return Ok(());
         }
         if rule.selection.index.is_none() {
@@ -80,8 +83,14 @@ impl One<'_> {
         Ok(())
     }
 
-    /// Counts the orphans. Where the rule leaves them alone, their number is only told.
+    /// Counts the orphans. Where the rule leaves them alone, their number is only told; a check only says that there is no parent.
     async fn count_orphans(&self, findings: &mut Findings) -> Result<()> {
+        if let Level::Check(_) = self.survey.level {
+            findings.told.warnings.extend(orphans::without_parents(&self.deployment, self.rule).await);
+        }
+        if self.survey.level.only_judges() {
+            return Ok(());
+        }
         let what = "children without a parent";
         let asked = orphans::count(&self.deployment, self.rule, self.survey.level);
         let counted = match self.rule.family.as_ref().and_then(|family| family.orphans.as_ref()) {

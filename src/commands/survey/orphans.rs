@@ -28,9 +28,9 @@ pub(super) async fn count(
 }
 
 /// Returns the warning that a sweep would take no child for an orphan, because no parent is there; `None` as well if that cannot be read.
-pub(crate) async fn without_parents(deployment: &Deployment, rule: &SweepRule) -> Option<String> {
+pub(super) async fn without_parents(deployment: &Deployment, rule: &SweepRule) -> Option<String> {
     rule.family.as_ref()?.orphans.as_ref()?;
-    let has_parents = children::has_parents(&deployment.of_rule(rule), &rule.namespace).await.ok()?;
+    let has_parents = children::has_parents(deployment, &rule.namespace).await.ok()?;
     let why = "no document, without which no child is taken for an orphan; a sweep is refused where there are children";
     (!has_parents).then(|| format!("`orphans`: `{}` has {why}", rule.namespace))
 }

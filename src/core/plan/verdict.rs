@@ -1,4 +1,4 @@
-//! Verdict on a rule: its status, reason and error, from the plan, the counts and the outcome of the sweep.
+//! Verdict on a rule: its status, reason and error, from the plan, the findings and the outcome of the sweep.
 
 use super::Status;
 use super::findings::{CountObstacle, Decides};

@@ -137,7 +137,7 @@ pub struct RuleReport {
     pub native_ttl: Option<Vec<NativeSetting>>,
     pub strategy: Option<Strategy>,
     pub index: Option<String>,
-    /// Order of the deletes. Null in a check, on a service other than MongoDB, and where the policy names the index.
+    /// Order of the deletes. Null on a service other than MongoDB, and where the policy names the index.
     pub order: Option<DeleteOrder>,
     /// Reason for the order.
     pub order_reason: Option<String>,

@@ -1,6 +1,6 @@
 //! Every way to run names the same rules as refused, and the same guard: dry run, question, `--yes`, `--plan`, audit, check.
 
-use crate::support::faults::{dated, days, end, signal, start, until_deleted_from};
+use crate::support::faults::{alone, dated, days, end, fail_commands, heal, signal, start, until_deleted_from};
 use crate::support::sweeper::{Case, Report, id_set};
 use crate::support::terminal::Terminal;
 use mongodb::IndexModel;
@@ -108,4 +108,23 @@ async fn of_two_guards_that_refuse_every_way_to_run_names_the_same() {
         assert_eq!(verdicts(&refused), pairs([("refused", "holds")]), "{args:?}: {refused:?}");
     }
     assert_eq!(case.ids("c").await, id_set(0..5));
+}
+
+/// Nothing of it has to be counted, and a sweep would not look either.
+#[tokio::test]
+async fn a_check_refuses_a_rule_that_is_refused_although_a_look_at_it_fails() {
+    let rules = "  - {name: a, namespace: DB.c, field: at, expireAfter: 1d, hint: nope, filter: {legalHold: {$ne: true}}}
+  - {name: b, namespace: DB.c, field: at, expireAfter: 1d, filter: {legalHold: {$ne: true}}}\n";
+    let (_mongod, case) = alone().await;
+    case.fill("c", (0..3).map(|id| doc! { "_id": id, "at": days(-3), "legalHold": id == 1 })).await;
+    fail_commands(&case.client, "alwaysOn", doc! { "failCommands": ["aggregate"], "namespace": "t.c", "errorCode": 2 }).await;
+    let checked = report(&case, rules, LOOKS[0]).await;
+    heal(&case.client).await;
+    assert_eq!(verdicts(&checked), pairs([("refused", "hint"), ("failed", "")]), "{checked:?}");
+    let warnings = checked.rule(0, "warnings").to_string();
+    assert!(warnings.contains("looking for the fields that the policy names: "), "{checked:?}");
+    // A refused rule is looked at as any other.
+    let healed = report(&case, &rules.replace("field: at", "field: att"), LOOKS[0]).await;
+    let warnings = healed.rule(0, "warnings").to_string();
+    assert!(warnings.contains("no document found has `att` (`field`)"), "{healed:?}");
 }

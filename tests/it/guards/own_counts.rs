@@ -116,6 +116,15 @@ async fn a_large_collection_is_not_gone_through_because_its_count_was_lost_in_a_
         let report = case.report(&format!("{rule}}}\n"), args).await;
         assert_refused(&report, code, "collectionScan", "1000001 documents");
     }
+    let policy = format!("{rule}}}\n");
+    let checked = case.run(&policy, &["check", "--connect", "--format", "json"]).await;
+    let checked = Report { json: serde_json::from_str(&checked.stdout).unwrap(), ran: checked };
+    assert_refused(&checked, 5, "collectionScan", "1000001 documents");
+    assert_eq!(checked.rule(0, "expiredCount"), &serde_json::Value::Null, "a check counts nothing else: {checked:?}");
+    let why = case.run(&policy, &["why", "t.c", "5", "--format", "json"]).await;
+    let explained: serde_json::Value = serde_json::from_str(&why.stdout).unwrap();
+    assert_eq!(explained["rules"][0]["taken"], false, "{why:?}");
+    assert!(explained["rules"][0]["notSwept"].as_str().unwrap().starts_with("refused (collectionScan): "), "{why:?}");
     assert_eq!(case.collection("c").count_documents(doc! {}).await.unwrap(), 1_000_001);
     let swept = case.report(&format!("{rule}, allowCollectionScan: true}}\n"), &[]).await;
     assert_eq!(swept.ran.code, Some(4), "{swept:?}");

@@ -293,6 +293,9 @@ async fn an_unknown_window_refuses_only_a_rule_that_guards_it() {
             assert!(rule["error"].as_str().unwrap().contains("clusterMonitor"), "{ran:?}");
             assert_eq!(case.ids("c").await.len(), 55);
         }
+        let (namespace, first) = (case.collection("c").namespace().to_string(), format!("'{}0'", "x".repeat(300)));
+        let why = case.run(guarded, &["why", &namespace, &first]).await;
+        assert!(why.stdout.contains("but the rule deletes nothing: refused (minOplogWindow): "), "{command}: {why:?}");
         let dry = case.report(free, &["--dry-run"]).await;
         let estimate = dry.rule(0, "estimate");
         assert!(estimate["oplogBytes"].as_u64().unwrap() > 0 && estimate["oplogUnknown"].is_string(), "{dry:?}");
