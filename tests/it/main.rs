@@ -52,6 +52,7 @@ mod connection {
 }
 
 mod differential {
+    mod agreement;
     mod comparison;
     mod databases;
     mod effects;

@@ -11,6 +11,7 @@ use mongodb::Client;
 use mongodb::bson::DateTime;
 use serde_json::Value;
 
+use super::agreement;
 use super::comparison::{self, Command, Differences, place, rules, same};
 use super::databases::{AS_OF_MS, Databases};
 use super::effects::Swept;
@@ -134,6 +135,8 @@ impl Seed<'_> {
         comparison::outputs(Command::Audit, self.policy, &expected, &audit, &mut new);
         comparison::before(Command::Audit, self.policy, &expected, &audit, &mut new);
         self.refusals(&dry, &audit, &mut new);
+        let plain = self.stage.run("plain", &self.plain(&audit), false).await;
+        agreement::compare(&plain.json, &audit.json, &mut new);
         note("audit", new, &audit, found);
 
         let mut before = start;
@@ -191,6 +194,16 @@ impl Seed<'_> {
             all.extend(line.more.iter().cloned());
         }
         all
+    }
+
+    /// Returns the arguments of a dry run that looks at the same as an audit.
+    fn plain(&self, audit: &Run) -> Vec<String> {
+        let mut arguments = self.arguments(Command::Audit);
+        arguments[0] = "sweep".to_owned();
+        arguments.push("--dry-run".to_owned());
+        let as_of = audit.json["asOf"].as_str().filter(|_| !self.policy.line.is_as_of);
+        arguments.extend(as_of.map(|as_of| format!("--as-of={as_of}")));
+        arguments
     }
 
     /// Compares what two runs refuse.

@@ -236,7 +236,8 @@ pub(crate) async fn held(deployment: &Deployment, rule: &SweepRule) -> Result<Op
     let group = doc! { "$group": { "_id": format!("${}", holds.path), "count": { "$sum": 1 } } };
     let found = query(deployment, selection, vec![matching, group]).only(Some(held)).all_raw(deployment).await?;
     let mut keys: Vec<(u64, &RawDocumentBuf)> = found.iter().map(|key| (count_at(key), key)).collect();
-    keys.sort_by_key(|(count, _)| Reverse(*count));
+    // Keys with the same count in an order of their own: the server's changes from look to look.
+    keys.sort_by_key(|(count, key)| (Reverse(*count), key.as_bytes()));
     let named = |key: &RawDocumentBuf| raw::shown(key).remove("_id").unwrap_or(Bson::Null);
     Ok(Some(HeldDocuments {
         count: keys.iter().map(|(count, _)| count).sum(),
