@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::instant::millis;
 
-/// Derives everything that names the reasons from rows of: doc comment of the report, variant, field of the report, its name there, words for people, and whether
-/// the wait tells of the speed at which the server deletes.
+/// Derives everything that names the reasons from rows: doc comment, variant, field, name in the report, words for people. The last value of a row says whether the
+/// wait tells of the speed at which the server deletes.
 macro_rules! waits {
     ($($(#[doc = $about:literal])* $(#[serde($serde:ident)])? $wait:ident, $field:ident: $name:literal, $words:literal, $is_of_speed:literal;)*) => {
         /// Reason for which a sweep waits.
