@@ -5,14 +5,20 @@
 //! # The path of the data
 //!
 //! ```text
-//! policy -> facts from the server -> plan -> dry run, or sweep -> report -> rendering
+//! policy -> facts from the server -> plan -> survey -> verdict -> sweep, or nothing -> report -> rendering
 //! ```
 //!
 //! A [`policy`](core::policy) is read and validated as a whole before anything is contacted. The server is asked for [`facts`](core::facts): its
 //! version and clock, and each collection with its indexes and native TTL settings. From both, [`plan`](core::plan) decides for each rule in each
-//! namespace: sweep, skip, refuse or fail. A dry run counts what the plan would sweep. A sweep deletes it, with commands that each repeat the whole
-//! predicate of the rule. The findings before, the outcome of the sweep and the count after become one [`report`](core::report), which every format
-//! renders.
+//! namespace: sweep, skip, refuse or fail.
+//!
+//! One survey (`commands/survey.rs`) looks at the rules that may be swept, for every command: what decides, what a sweep goes by, and what is only told.
+//! A check asks for less of it than a dry run, and an audit for more. From the findings that decide follows the verdict (`core/plan/verdict.rs`): each
+//! command refuses the same rule for the same reason.
+//!
+//! A sweep then deletes in batches (`shell/sweep.rs`), with commands that each repeat the whole predicate of the rule. Before each batch one struct asks
+//! all gates; what a delete relies on, such as holds and parents, is read at the last moment before each command. The findings, the outcome of the sweep
+//! and the count after become one [`report`](core::report), which every format renders.
 //!
 //! One instant, `asOf`, is read from the server once per run. `expiry` derives every threshold from it; no other module decides which dates
 //! have expired.
