@@ -156,7 +156,7 @@ async fn ids_are_found_as_they_are_written_and_the_text_says_all_of_it() {
     let kept = "r: expired at 2020-09-13T12:26:40.000Z, but the rule deletes nothing: refused (unknownField): no document found has `tll`";
     assert!(ran.code == Some(0) && ran.stdout.contains(kept), "{ran:?}");
     let ran = why(&case, &two.replace("DB.c", "DB.d").replace("DB.*", "DB.e"), "five", &[]).await;
-    assert_eq!((ran.code, ran.stderr.contains("no rule of the policy is for `")), (Some(2), true), "{ran:?}");
+    assert_eq!((ran.code, ran.stderr.contains("no rule covers `")), (Some(2), true), "{ran:?}");
 }
 
 #[tokio::test]
