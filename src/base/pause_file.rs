@@ -50,7 +50,7 @@ impl PauseFile {
     pub(crate) fn gone(&self) -> Option<impl Future<Output = ()> + use<>> {
         let mut seen = self.0.as_ref().filter(|seen| seen.borrow().is_some())?.clone();
         Some(async move {
-            // An error means that nobody looks any more: the run has ended.
+            // An error means that the watch has ended, and the run with it.
             let _ = seen.wait_for(Option::is_none).await;
         })
     }

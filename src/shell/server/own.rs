@@ -1,4 +1,4 @@
-//! What the program keeps on the server, or puts back there: journal, leases, history, restored documents, and settings of native TTL.
+//! Writes of the program other than deletes: journal, leases, history, restored documents, and settings of native TTL.
 
 pub(crate) mod history;
 pub(super) mod identity;

@@ -339,7 +339,7 @@ impl<'a> Engine<'a> {
         let budget = self.run.budget;
         self.is_settled = is_sent && !is_cut_short && !result.uncertain && result.error.is_none();
         self.outcome.archived.add(&archived);
-        // What the rule itself has waited meanwhile is counted already.
+        // The rule has counted its own wait for the same file already.
         let pause_file = &mut self.outcome.paused[Wait::PauseFile];
         *pause_file = (*pause_file).max(paused_before + result.paused);
         self.gave_up |= is_cut_short;

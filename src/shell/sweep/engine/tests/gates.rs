@@ -1,4 +1,4 @@
-//! What holds a rule back before a batch, each gate for itself and all of them together, in virtual time.
+//! Tests of the gates before a batch, each by itself and all together, in virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the engine of a rule keeps of a batch that has finished, and how that ends the sweep.
+//! Tests of the record of a finished batch, and of how it ends the sweep.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the waits before a batch are told of, counted, and asked.
+//! Tests of the waits before a batch: their log lines, their time, and the looks that they ask for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
