@@ -58,6 +58,8 @@ struct Change {
     by_run: Option<Entered>,
     /// The server's clock.
     at: i64,
+    /// Whether its collection was taken away, which no fail-over takes back.
+    is_moved: bool,
 }
 
 /// The beginning or the end of all parents with a key.
@@ -140,7 +142,7 @@ impl FamilyJudge {
     }
 
     fn changed(&mut self, write: u64, id: &Bson, keys: Option<BTreeSet<Key>>, by_run: Option<Entered>, at: i64) {
-        self.changes.push(Change { write, parent: name_of(id), keys, by_run, at });
+        self.changes.push(Change { write, parent: name_of(id), keys, by_run, at, is_moved: false });
     }
 
     /// Returns all keys by which children may name a parent.
@@ -191,14 +193,14 @@ impl FamilyJudge {
                 self.changes.iter().map(|change| (change.parent.clone(), change.keys.is_some())).collect();
             let write = self.last;
             for (parent, _) in living.into_iter().filter(|(_, is_there)| *is_there) {
-                self.changes.push(Change { write, parent, keys: None, by_run: None, at: now });
+                self.changes.push(Change { write, parent, keys: None, by_run: None, at: now, is_moved: true });
             }
         }
     }
 
     /// Notes that a fail-over took back a write.
     pub(super) fn took_back(&mut self, write: u64) {
-        self.changes.retain(|change| change.write != write);
+        self.changes.retain(|change| change.is_moved || change.write != write);
         self.children.values_mut().for_each(|writes| writes.retain(|of_child| *of_child != write));
     }
 
