@@ -6,7 +6,7 @@ use crate::support::faults::{end, pause_deletes, resume_deletes, start, until_de
 use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Case, id_set, run, sweeper};
 use mongodb::bson::oid::ObjectId;
-use mongodb::bson::{Bson, Document, Regex, doc};
+use mongodb::bson::{Bson, DateTime, Document, Regex, doc};
 
 /// Returns the rule for the orders, with further keys.
 fn by_number(more: &str) -> String {
@@ -241,4 +241,24 @@ async fn parents_of_which_the_children_are_unclear_are_named_and_neither_promise
     assert_eq!(report.rule(0, "neverExpires"), &serde_json::json!({ "parentField": 3 }), "{report:?}");
     assert_eq!(case.ids("orders").await, id_set(2..8));
     assert_eq!(case.ids("lines").await, id_set([102, 103, 105, 106, 107].map(|number| format!("of {number}"))));
+}
+
+#[tokio::test]
+async fn children_of_more_than_a_million_documents_are_not_counted_and_that_is_said() {
+    let (_set, case) = case("many").await;
+    fill(&case, vec![numbered(0, false, 0)], vec![line("of 7", 7)]).await;
+    let numbers = doc! { "$unwind": "$n" };
+    let orders = doc! { "$project": { "_id": "$n", "number": "$n", "at": Bson::DateTime(DateTime::from_millis(0)) } };
+    let million = doc! { "$project": { "n": { "$range": [1, 1_000_002] } } };
+    let collection = case.collection("lines");
+    collection.aggregate([million, numbers, orders, doc! { "$merge": "orders" }]).await.unwrap();
+    let warning = "the children of the expired documents were not counted: these are more than 1,000,000 documents";
+    let audit = case.run(&by_number(""), &["audit", "--format", "json"]).await;
+    let audit: serde_json::Value = serde_json::from_str(&audit.stdout).unwrap_or_else(|_| panic!("{audit:?}"));
+    for json in [case.report(&by_number(""), &["--dry-run"]).await.json, audit] {
+        let rule = &json["rules"][0];
+        assert_eq!((&rule["expiredCount"], &rule["childrenCount"]), (&1_000_001.into(), &serde_json::Value::Null), "{rule}");
+        let warnings = rule["warnings"].as_array().unwrap();
+        assert_eq!(warnings.iter().filter(|said| **said == warning).count(), 1, "{rule}");
+    }
 }
