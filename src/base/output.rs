@@ -15,10 +15,19 @@ use crate::base::text::MAIL_WIDTH;
 /// Least and greatest width of text on a terminal: a narrower one breaks its lines by itself, and longer lines are hard to read.
 const WIDTHS: (usize, usize) = (40, 200);
 
+/// Least and greatest height of a terminal that is made use of, in lines.
+const HEIGHTS: (usize, usize) = (20, 100);
+
 /// Returns the width of text for a stream: that of its terminal, or that of a mail.
 pub(crate) fn terminal_width(stream: impl AsFd) -> usize {
     let columns = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
     columns.map_or(MAIL_WIDTH, |columns| columns.clamp(WIDTHS.0, WIDTHS.1))
+}
+
+/// Returns the height of a stream's terminal in lines, within what a person takes in at a glance.
+pub(crate) fn terminal_height(stream: impl AsFd) -> usize {
+    let rows = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_row)).filter(|rows| *rows > 0);
+    rows.map_or(HEIGHTS.0, |rows| rows.clamp(HEIGHTS.0, HEIGHTS.1))
 }
 
 /// A place to write to, found writable before anything is contacted.

@@ -363,15 +363,17 @@ pub struct Look {
     pub colored: bool,
     /// Columns of its reader's terminal.
     pub width: usize,
+    /// Whether a dry run shows a paragraph about each rule, as an audit and a sweep do.
+    pub is_detailed: bool,
 }
 
 impl Default for Look {
     fn default() -> Self {
-        Self { colored: false, width: MAIL_WIDTH }
+        Self { colored: false, width: MAIL_WIDTH, is_detailed: false }
     }
 }
 
-/// Renders a report; the text ends with a newline. `look` applies only to the table.
+/// Renders a report; the text ends with a newline. Colours and width apply only to the table.
 pub fn render(report: &Report, format: Format, look: Look) -> String {
     match format {
         Format::Table if report.command == ReportCommand::Check => check::render(report, look),
@@ -379,6 +381,6 @@ pub fn render(report: &Report, format: Format, look: Look) -> String {
         Format::Json => json::render(report),
         Format::Html => html::render(report),
         Format::Csv => csv::render(report),
-        Format::Markdown => markdown::render(report),
+        Format::Markdown => markdown::render(report, look),
     }
 }

@@ -21,8 +21,7 @@ pub(crate) async fn ask_to_delete(stop: &Stop, report: &Report, colored: bool) -
     let Some(question) = preview::question(report) else { return Ok(Consent::NothingToDelete) };
     let width = output::terminal_width(io::stderr());
     let longer = format!("{question} `?` shows everything");
-    // The maximum leaves one line for the question.
-    let most = (preview::MAX_LINES + 1).saturating_sub(lines(&longer).len());
+    let most = output::terminal_height(io::stderr()).saturating_sub(lines(&longer).len());
     let shown = preview::above_question(report, width, Some(most));
     let everything = preview::above_question(report, width, None);
     let question = if shown.is_whole { question } else { longer };

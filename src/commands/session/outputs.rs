@@ -50,7 +50,7 @@ impl Output {
 
     /// Returns the look of text that is written there.
     pub(crate) fn look(&self, options: &Common) -> Look {
-        if self.is_stdout() { look(options) } else { Look::default() }
+        if self.is_stdout() { look(options) } else { Look { is_detailed: options.verbose > 0, ..Look::default() } }
     }
 
     /// Writes the text of a command with a single output; `what` names the text in messages.
@@ -265,7 +265,8 @@ pub(crate) fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -
 /// Returns the look of text on standard output.
 fn look(options: &Common) -> Look {
     let stdout = std::io::stdout();
-    Look { colored: options.color.decide(stdout.is_terminal()), width: output::terminal_width(stdout) }
+    let colored = options.color.decide(stdout.is_terminal());
+    Look { colored, width: output::terminal_width(stdout), is_detailed: options.verbose > 0 }
 }
 
 /// Says which file was written.

@@ -19,7 +19,7 @@ const MAX_REPEATED: usize = 60;
 const INDENT: &str = "         ";
 
 pub fn render(report: &Report, look: Look) -> String {
-    let Look { colored, width: columns } = look;
+    let Look { colored, width: columns, .. } = look;
     let below = |text: &str| fold_to(&format!("{INDENT}{text}"), INDENT, columns);
     let width = |rule: &RuleReport| clean(&rule.name).chars().count();
     let widest = report.rules.iter().map(width).filter(|width| *width <= MAX_NAME).max().unwrap_or(0);

@@ -2,33 +2,42 @@
 
 use serde_json::Value;
 
+use super::amount::is_of_buckets;
 use super::{RuleReport, json};
 use crate::base::text::{self, bytes, count, duration, plural};
 use crate::core::plan::estimate::{Estimate, SpeedSource};
 
-/// Returns the estimate in clauses, without what is unknown: `adds 1.17 MiB to the oplog`. The documents of a rule may have so many `children`, which
-/// are not estimated.
-pub(super) fn clauses(estimate: &Estimate, children: Option<u64>) -> Vec<String> {
-    let mut clauses = vec![format!("would delete {}{}", plural(estimate.documents, "document"), in_size_and_time(estimate))];
+/// Returns the estimate of a rule in clauses, without what is unknown, and without what is the same for all rules of a run: `adds 1.17 MiB to the oplog`.
+pub(super) fn of_rule(rule: &RuleReport) -> Vec<String> {
+    let Some(estimate) = &rule.estimate else { return Vec::new() };
+    let noun = if is_of_buckets(rule) { "bucket" } else { "document" };
+    let mut clauses = vec![format!("would delete {}{}", plural(estimate.documents, noun), in_size_and_time(estimate, noun))];
     clauses.extend(estimate.oplog_bytes.map(|size| format!("adds {} to the oplog", bytes(size))));
+    clauses.extend(estimate.reusable_bytes.map(|size| format!("makes {} reusable", bytes(size))));
+    let compact = estimate.compact_bytes.filter(|size| *size > 0);
+    let on_each = if matches!(estimate.compact_members.as_deref(), Some([_, _, ..])) { " on each member" } else { "" };
+    clauses.extend(compact.map(|size| format!("`compact`{on_each} would free {}", bytes(size))));
+    let number = rule.children_count.filter(|number| *number > 0);
+    clauses.extend(number.map(|number| format!("not counting {}", text::children(number))));
+    clauses
+}
+
+/// Returns the estimate of a rule that stands for itself in clauses: those of [`of_rule`], the oplog's window, and the members to compact.
+pub(super) fn clauses(rule: &RuleReport) -> Vec<String> {
+    let mut clauses = of_rule(rule);
+    let Some(estimate) = &rule.estimate else { return clauses };
     clauses.extend(estimate.oplog_window_seconds.map(|now| match estimate.oplog_window_after_seconds {
         Some(after) => format!("the oplog window is {}", window(now, "", after)),
         None => format!("the oplog window is {} now, and unknown after the sweep", seconds(now)),
     }));
     clauses.extend(estimate.oplog_unknown.as_ref().map(|why| format!("what that leaves of the oplog is unknown: {why}")));
-    clauses.extend(estimate.reusable_bytes.map(|size| format!("makes {} reusable", bytes(size))));
-    clauses.extend(estimate.compact_bytes.filter(|size| *size > 0).map(|size| {
-        let freed = bytes(size);
-        match estimate.compact_members.as_deref() {
-            None | Some([]) => format!("`compact` on each member, the primary last, would free {freed}"),
-            Some([only]) => format!("`compact` on {only} would free {freed}"),
-            Some([secondaries @ .., primary]) => {
-                format!("`compact` on {}, then {primary} (primary) would free {freed} on each", secondaries.join(", "))
-            }
+    clauses.extend(match (estimate.compact_bytes, estimate.compact_members.as_deref()) {
+        (None | Some(0), _) | (_, None | Some([])) => None,
+        (_, Some([only])) => Some(format!("`compact` on {only}")),
+        (_, Some([secondaries @ .., primary])) => {
+            Some(format!("`compact` on {}, then {primary} (primary)", secondaries.join(", ")))
         }
-    }));
-    let number = children.filter(|number| *number > 0);
-    clauses.extend(number.map(|number| format!("not counting {}", text::children(number))));
+    });
     clauses
 }
 
@@ -57,7 +66,12 @@ pub(super) fn of_all(rules: &[&RuleReport], max_deletes: Option<u64>) -> Option<
         return None;
     }
     let part = max_deletes.map_or(1.0, |most| (most as f64 / documents as f64).min(1.0));
-    let mut parts = vec![time(estimates.iter().map(|estimate| Some(estimate.seconds? * part)).sum())];
+    let assumed = estimates.iter().any(|estimate| estimate.speed_source == SpeedSource::Assumption);
+    // A cast from float saturates.
+    let size: Option<u64> = estimates.iter().map(|estimate| estimate.bytes).sum();
+    let size = size.map_or_else(String::new, |size| format!(" for {}", bytes((size as f64 * part) as u64)));
+    let in_time = time(estimates.iter().map(|estimate| Some(estimate.seconds? * part)).sum());
+    let mut parts = vec![format!("{in_time}{}{size}", if assumed { " (no history yet)" } else { "" })];
     let size: Option<u64> = estimates.iter().map(|estimate| estimate.oplog_bytes).sum();
     parts.extend(size.map(|size| {
         let shortest = |of: fn(&Estimate) -> Option<u64>| estimates.iter().filter_map(|estimate| of(estimate)).min();
@@ -81,9 +95,9 @@ pub(super) fn cost(units: f64, seconds: Option<f64>) -> String {
     format!("about {units:.0} request units{time}")
 }
 
-fn in_size_and_time(estimate: &Estimate) -> String {
+fn in_size_and_time(estimate: &Estimate, noun: &str) -> String {
     let size = estimate.bytes.map(|size| format!(" of {}", bytes(size))).unwrap_or_default();
-    let speed = format!("{} documents per second", count(estimate.documents_per_second as u64));
+    let speed = format!("{} {noun}s per second", count(estimate.documents_per_second as u64));
     let speed = match estimate.speed_source {
         SpeedSource::History => format!("by the {speed} of earlier sweeps"),
         SpeedSource::Assumption => format!("assuming {speed} (no history yet)"),
@@ -134,40 +148,43 @@ mod tests {
             compact_bytes: Some(8192),
             compact_members: Some(vec!["b:1".into(), "c:1".into(), "a:1".into()]),
         };
+        let rule = |estimate: &Estimate| RuleReport { estimate: Some(estimate.clone()), ..report("r", "app.c") };
         assert_eq!(
-            clauses(&known, Some(0)),
+            clauses(&RuleReport { children_count: Some(0), ..rule(&known) }),
             [
                 "would delete 1,200 documents of 2.00 KiB in about 12.0 s, by the 100 documents per second of earlier sweeps and the limits",
                 "adds 146.48 KiB to the oplog",
-                "the oplog window is 24h 00m now, and 22h 13m after the sweep",
                 "makes 4.00 KiB reusable",
-                "`compact` on b:1, c:1, then a:1 (primary) would free 8.00 KiB on each",
+                "`compact` on each member would free 8.00 KiB",
+                "the oplog window is 24h 00m now, and 22h 13m after the sweep",
+                "`compact` on b:1, c:1, then a:1 (primary)",
             ]
         );
-        let rule = |estimate: &Estimate| RuleReport { estimate: Some(estimate.clone()), ..report("r", "app.c") };
         let of_all = |estimates: &[&Estimate], most| {
             let rules: Vec<RuleReport> = estimates.iter().map(|estimate| rule(estimate)).collect();
             of_all(&rules.iter().collect::<Vec<_>>(), most)
         };
         assert_eq!(
             of_all(&[&known], None).unwrap(),
-            "about 12.0 s, 146.48 KiB of oplog, whose window is 24h 00m now, and 22h 13m after the sweep"
+            "about 12.0 s for 2.00 KiB, 146.48 KiB of oplog, whose window is 24h 00m now, and 22h 13m after the sweep"
         );
         let less = Estimate { oplog_window_after_seconds: Some(70_000), ..known.clone() };
-        let both = "about 24.0 s, 292.97 KiB of oplog, whose window is 24h 00m now, and at most 19h 26m after the sweep";
+        let both =
+            "about 24.0 s for 4.00 KiB, 292.97 KiB of oplog, whose window is 24h 00m now, and at most 19h 26m after the sweep";
         assert_eq!(of_all(&[&known, &less], None).unwrap(), both);
-        let half = "about 12.0 s, 146.48 KiB of oplog, whose window is 24h 00m now, and at most 19h 26m after the sweep";
+        let half =
+            "about 12.0 s for 2.00 KiB, 146.48 KiB of oplog, whose window is 24h 00m now, and at most 19h 26m after the sweep";
         assert_eq!(of_all(&[&known, &less], Some(1200)).unwrap(), half);
         let young = Estimate { oplog_window_seconds: Some(8), ..known.clone() };
         let grows = "the oplog window is 8.0 s now (it is not full yet; once it is, 22h 13m)";
-        assert!(clauses(&young, None).contains(&grows.to_owned()));
+        assert!(clauses(&rule(&young)).contains(&grows.to_owned()));
         assert!(
             of_all(&[&young], None).unwrap().ends_with("whose window is 8.0 s now (it is not full yet; once it is, 22h 13m)")
         );
         let unclear = Estimate { oplog_window_after_seconds: None, ..known.clone() };
-        assert!(clauses(&unclear, None).contains(&"the oplog window is 24h 00m now, and unknown after the sweep".to_owned()));
+        assert!(clauses(&rule(&unclear)).contains(&"the oplog window is 24h 00m now, and unknown after the sweep".to_owned()));
         let short = Estimate { seconds: Some(0.9), oplog_bytes: None, ..known.clone() };
-        assert_eq!(of_all(&[&short], None).unwrap(), "less than a second");
+        assert_eq!(of_all(&[&short], None).unwrap(), "less than a second for 2.00 KiB");
         assert_eq!(of_all(&[], None), None);
         let unknown = Estimate {
             bytes: None,
@@ -184,15 +201,15 @@ mod tests {
             ..known
         };
         assert_eq!(
-            clauses(&unknown, Some(3000)),
+            clauses(&RuleReport { children_count: Some(3000), ..rule(&unknown) }),
             [
                 "would delete 1,200 documents in an unknown time, assuming 100 documents per second (no history yet) and the limits",
-                "what that leaves of the oplog is unknown: not shown",
                 "not counting 3,000 children",
+                "what that leaves of the oplog is unknown: not shown",
             ]
         );
-        assert_eq!(of_all(&[&unknown], None).unwrap(), "an unknown time");
+        assert_eq!(of_all(&[&unknown], None).unwrap(), "an unknown time (no history yet)");
         let parents = RuleReport { children_count: Some(1), ..rule(&short) };
-        assert_eq!(super::of_all(&[&parents], None).unwrap(), "less than a second, not counting 1 child");
+        assert_eq!(super::of_all(&[&parents], None).unwrap(), "less than a second for 2.00 KiB, not counting 1 child");
     }
 }

@@ -95,7 +95,7 @@ pub(super) fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS] {
     };
     [
         title(report, rule),
-        rule.status.to_string(),
+        word(report, rule.status),
         number(rule.expired_count),
         number(rule.document_count),
         rule.expired_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
@@ -111,8 +111,18 @@ pub(super) fn title(report: &Report, rule: &RuleReport) -> String {
     if shared && rule.name != rule.namespace { format!("{} {}", rule.name, rule.namespace) } else { rule.name.clone() }
 }
 
-/// Returns the notes below the rows: the facts about each rule, its warnings and its errors.
-pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
+/// Returns the word for a status. What a dry run or an audit calls complete is ready to be swept.
+pub(super) fn word(report: &Report, status: Status) -> String {
+    match (report.command, status) {
+        (ReportCommand::Check, Status::Complete) => "ok".to_owned(),
+        (_, Status::Complete) if report.dry_run => "ready".to_owned(),
+        _ => status.to_string(),
+    }
+}
+
+/// Returns the notes below the rows: the facts about each rule, its warnings and its errors. A dry run leaves out the facts unless `is_detailed`.
+pub(super) fn notes(report: &Report, is_detailed: bool) -> Vec<(Tone, String)> {
+    let has_facts = is_detailed || !report.dry_run || report.command == ReportCommand::Audit;
     let rules = shown(report).0;
     let loud = || rules.iter().copied().filter(|rule| !is_quiet(rule));
     let warnings = shared(loud().flat_map(|rule| rule.warnings.iter().map(move |warning| (rule, warning.clone()))));
@@ -124,12 +134,11 @@ pub(super) fn notes(report: &Report) -> Vec<(Tone, String)> {
     let mut notes = Vec::new();
     for rule in rules.iter().filter(|rule| !is_quiet(rule) || rule.audit.is_some()) {
         let title = title(report, rule);
-        if rule.strategy.is_some() {
+        if rule.strategy.is_some() && has_facts {
             notes.push((Tone::Plain, format!("{title}: {}", facts::of(&title, rule))));
         }
-        if let Some(expected) = rule.estimate.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
-            notes
-                .push((Tone::Plain, format!("{title}: a sweep {}", estimate::clauses(expected, rule.children_count).join("; "))));
+        if report.dry_run && has_facts && rule.estimate.as_ref().is_some_and(|expected| expected.documents > 0) {
+            notes.push((Tone::Plain, format!("{title}: a sweep {}", estimate::of_rule(rule).join("; "))));
         }
         // An audit shows the documents that never expire in a section of its own.
         let kept = rule.never_expires.iter().flatten().filter(|(_, number)| **number > 0 && rule.audit.is_none());
@@ -251,7 +260,10 @@ pub(super) fn last(report: &Report) -> (Tone, String) {
         parts.push(format!("nothing was deleted ({mode})"));
     }
     let units = report.totals.request_units.map_or_else(String::new, |units| format!(", for {units:.0} request units"));
-    (tone(report.status), format!("{}: {}, in {}{units}", report.status, parts.join("; "), duration(report.duration_ms)))
+    (
+        tone(report.status),
+        format!("{}: {}, in {}{units}", word(report, report.status), parts.join("; "), duration(report.duration_ms)),
+    )
 }
 
 /// Says how many expired documents and orphans a sweep left; `None` if it left none.

@@ -2,10 +2,10 @@
 
 use super::lines::{COLUMNS, FIRST_NUMBER, cells, columns, head, last, notes, shown, title, without_row};
 use super::table::prefix;
-use super::{Report, ReportCommand, audit_text};
+use super::{Look, Report, ReportCommand, audit_text, preview};
 use crate::base::text::clean;
 
-pub(super) fn render(report: &Report) -> String {
+pub(super) fn render(report: &Report, look: Look) -> String {
     let mut lines: Vec<String> = head(report).iter().map(|line| format!("{}  ", escape(line))).collect();
     lines.push(String::new());
     lines.push(format!("| {} |", columns(report).join(" | ")));
@@ -15,7 +15,7 @@ pub(super) fn render(report: &Report) -> String {
         lines.push(format!("| {} |", cells(report, rule).map(|cell| escape(&cell)).join(" | ")));
     }
     lines.push(String::new());
-    for (tone, note) in notes(report) {
+    for (tone, note) in notes(report, look.is_detailed) {
         lines.push(format!("- {}{}", prefix(tone), escape(&note)));
     }
     lines.extend(without_row(report).map(|line| format!("- {}", escape(&line))));
@@ -28,6 +28,9 @@ pub(super) fn render(report: &Report) -> String {
     }
     if report.command == ReportCommand::Audit {
         lines.extend([escape(&audit_text::totals(report)), String::new()]);
+    }
+    if report.dry_run {
+        lines.extend(preview::of_run(report).iter().flat_map(|line| [escape(line), String::new()]));
     }
     lines.push(format!("**{}**", escape(&last(report).1)));
     lines.push(String::new());

@@ -14,9 +14,6 @@ use crate::base::text::{count, duration, fold_to, percent, plural};
 use crate::core::plan::Status;
 use crate::core::plan::StopReason;
 
-/// Maximum number of lines of a preview above its question, however many namespaces there are.
-pub(crate) const MAX_LINES: usize = 19;
-
 /// Lines of the preview that are kept for reasons and warnings, if there are any.
 const MIN_NOTES: usize = 5;
 
@@ -69,7 +66,7 @@ impl Lines {
 pub(crate) fn above_question(report: &Report, width: usize, most: Option<usize>) -> Lines {
     let plain = |text: String| fold_to(&text, INDENT, width).into_iter().map(|line| (Tone::Plain, line)).collect::<Vec<_>>();
     let mut lines: Vec<_> = head(report).into_iter().flat_map(plain).collect();
-    let below: Vec<_> = tail(report).into_iter().flat_map(plain).collect();
+    let below: Vec<_> = of_run(report).into_iter().flat_map(plain).collect();
     let notes: Vec<Vec<(Tone, String)>> = notes(report)
         .into_iter()
         .map(|(tone, note)| fold_to(&note, INDENT, width).into_iter().map(|line| (tone, line)).collect())
@@ -100,9 +97,9 @@ pub(crate) fn above_question(report: &Report, width: usize, most: Option<usize>)
     Lines { lines, is_whole }
 }
 
-/// Returns the table that heads a dry run. `most` is the maximum number of its lines.
-pub(super) fn table(report: &Report, width: usize, most: Option<usize>) -> Lines {
-    rows(report, width, most)
+/// Returns the table of a dry run, with a row for each rule in each namespace that has something to do or to say.
+pub(super) fn table(report: &Report, width: usize) -> Vec<(Tone, String)> {
+    rows(report, width, None).lines
 }
 
 /// Returns the lines about the deployment, the policy and the plan.
@@ -349,8 +346,8 @@ fn notes(report: &Report) -> Vec<(Tone, String)> {
     notes
 }
 
-/// Returns the lines about the limits of the run, and the estimate.
-fn tail(report: &Report) -> Vec<String> {
+/// Returns the lines about the whole run: its limits, the estimate, and whether what it deletes can be put back.
+pub(super) fn of_run(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(RunLimits { max_deletes, rate, max_duration_seconds }) = report.limits {
         let limits = [
@@ -365,5 +362,27 @@ fn tail(report: &Report) -> Vec<String> {
     let swept: Vec<&RuleReport> = swept.collect();
     let at_most = overlap::at_most(swept.iter().copied(), |rule| rule.would_delete_count);
     lines.extend(estimate::of_all(&swept, most).map(|expected| format!("a sweep takes {at_most}{expected}")));
+    lines.extend(undo(report));
     lines
+}
+
+/// Says what is archived before it is deleted; `None` if nothing goes.
+fn undo(report: &Report) -> Option<String> {
+    let goes = |rule: &&RuleReport| {
+        rule.status == Status::Complete
+            && (rule.would_delete_count != Some(0) || rule.would_delete_orphan_count.is_some_and(|orphans| orphans > 0))
+    };
+    let going: Vec<&RuleReport> = report.rules.iter().filter(goes).collect();
+    let directories: BTreeSet<&str> = going.iter().filter_map(|rule| rule.archive.as_deref()).collect();
+    let directories = Vec::from_iter(directories).join(", ");
+    let not_archived: Vec<&RuleReport> = going.iter().copied().filter(|rule| rule.archive.is_none()).collect();
+    match (going.len(), not_archived.len()) {
+        (0, _) => None,
+        (_, 0) => Some(format!("archived to {directories} first")),
+        (all, not) if all == not => Some("not archived: this cannot be undone".to_owned()),
+        _ => Some(format!(
+            "archived to {directories} first, but for {}: what these delete cannot be undone",
+            named(report, &not_archived)
+        )),
+    }
 }

@@ -7,28 +7,20 @@ use crate::base::text::{fold_to, page};
 
 /// Renders the table, the notes below it and the last line; the text ends with a newline.
 pub(super) fn render(report: &Report, look: Look) -> String {
-    let Look { colored, width } = look;
+    let Look { colored, width, is_detailed } = look;
     let fold = |text: &str| fold_to(text, "  ", width);
     let mut out = page(head(report).iter().flat_map(|line| fold(line)));
     out.push('\n');
-    let mut is_whole = false;
-    if report.dry_run {
-        let preview = preview::table(report, width, Some(preview::MAX_LINES));
-        out.push_str(&table(preview.lines, colored));
-        is_whole = preview.is_whole;
-    }
-    if !is_whole {
-        out.push_str(if report.dry_run { "\n" } else { "" });
-        out.push_str(&table(rows(report, width), colored));
-    }
-    let notes = notes(report);
-    if !notes.is_empty() || (!is_whole && without_row(report).is_some()) {
+    let without_row = without_row(report).filter(|_| !report.dry_run);
+    out.push_str(&table(if report.dry_run { preview::table(report, width) } else { rows(report, width) }, colored));
+    let notes = notes(report, is_detailed);
+    if !notes.is_empty() || without_row.is_some() {
         out.push('\n');
     }
     for (tone, note) in notes {
         out.push_str(&painted(&fold(&format!("{}{note}", prefix(tone))), tone, colored));
     }
-    out.push_str(&page(without_row(report).filter(|_| !is_whole)));
+    out.push_str(&page(without_row));
     for (rule, audit) in shown(report).0.into_iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
         out.push('\n');
         out.push_str(&page(std::iter::once(title(report, rule)).chain(audit_text::section(rule, audit, "  "))));
@@ -36,6 +28,9 @@ pub(super) fn render(report: &Report, look: Look) -> String {
     out.push('\n');
     if report.command == ReportCommand::Audit {
         out.push_str(&page(fold(&audit_text::totals(report))));
+    }
+    if report.dry_run {
+        out.push_str(&page(preview::of_run(report).iter().flat_map(|line| fold(line))));
     }
     let (tone, line) = last(report);
     out.push_str(&painted(&fold(&line), tone, colored));

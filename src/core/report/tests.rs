@@ -169,7 +169,7 @@ fn sums_over_rules_that_share_a_collection_are_upper_bounds_in_every_format() {
     assert_eq!((totals.expired_count, totals.would_delete_count, totals.overlapping), (Some(20), Some(20), true));
     assert_eq!(totals.document_count, Some(10), "a collection counts once");
     for format in [Format::Table, Format::Markdown] {
-        let text = render(&report, format, Look { colored: false, width: 400 });
+        let text = render(&report, format, Look { colored: false, width: 400, ..Look::default() });
         for part in [
             "total: at most 20 documents expired, because rules share a collection and each counts a document, in collections of 10",
             "would delete at most 20 documents by 2 rules",
@@ -185,7 +185,7 @@ fn sums_over_rules_that_share_a_collection_are_upper_bounds_in_every_format() {
     // One of them counts nothing.
     let report = sharing(ReportCommand::Audit, None, &[10, 0]);
     assert!(!report.totals.overlapping && report.rules.iter().all(|rule| rule.warnings.is_empty()), "{report:?}");
-    let text = render(&report, Format::Table, Look { colored: false, width: 400 });
+    let text = render(&report, Format::Table, Look { colored: false, width: 400, ..Look::default() });
     assert!(text.contains("total: 10 of 10 documents expired (100.0 %)") && text.contains("would delete 10 documents"), "{text}");
 }
 
@@ -208,7 +208,7 @@ fn the_limit_of_the_run_is_that_of_each_rule_and_of_their_sum_in_every_format() 
     assert_eq!((rule.would_delete_limit, report.totals.would_delete_count), (Some(StopReason::MaxDeletes), Some(10)));
     let json: serde_json::Value = serde_json::from_str(&render(&report, Format::Json, Look::default())).unwrap();
     assert_eq!((&json["rules"][0]["wouldDeleteCount"], &json["totals"]["wouldDeleteCount"]), (&10.into(), &10.into()));
-    let table = render(&report, Format::Table, Look { colored: false, width: 400 });
+    let table = render(&report, Format::Table, Look { colored: false, width: 400, ..Look::default() });
     assert!(table.contains("would delete 10 documents by 1 rule") && table.contains("--max-deletes"), "{table}");
     assert!(table.lines().any(|line| line.starts_with("rule 0        10       40")), "{table}");
     let markdown = render(&report, Format::Markdown, Look::default());

@@ -86,7 +86,7 @@ async fn every_format_shows_the_same_values() {
     // One run for all of them: the free space in the server's files differs from run to run.
     let files = ["json", "csv", "md", "txt", "html"].map(|extension| case.dir.path().join(format!("report.{extension}")));
     let outputs = files.iter().flat_map(|file| ["-o", file.to_str().unwrap()]);
-    let args: Vec<&str> = ["sweep", "--dry-run", "--as-of", as_of].into_iter().chain(outputs).collect();
+    let args: Vec<&str> = ["sweep", "--dry-run", "-v", "--as-of", as_of].into_iter().chain(outputs).collect();
     let ran = case.run(rules, &args).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let texts = files.map(|file| std::fs::read_to_string(file).unwrap());
@@ -114,14 +114,9 @@ async fn every_format_shows_the_same_values() {
     }
     let percent = format!("{:.1} %", rule["expiredPercent"].as_f64().unwrap());
     for text in &texts[2..] {
-        for value in [
-            "old ones",
-            "complete",
-            "1,200",
-            &percent,
-            rule["threshold"].as_str().unwrap(),
-            rule["oldestExpired"].as_str().unwrap(),
-        ] {
+        for value in
+            ["old ones", "ready", "1,200", &percent, rule["threshold"].as_str().unwrap(), rule["oldestExpired"].as_str().unwrap()]
+        {
             assert!(text.contains(value), "{value} is not in:\n{text}");
         }
         assert!(text.contains(&ttl_sweeper::base::text::count(expected)), "{text}");
@@ -138,11 +133,11 @@ async fn names_from_outside_cannot_change_what_a_reader_sees() {
     case.fill(hostile, dated(5..6)).await;
     let rules =
         format!("  - {{namespace: {:?}, field: at, expireAfter: 1d}}\n", format!("DB.{hostile}").replace('\u{202e}', "*"));
-    let table = case.run(&rules, &["sweep", "--dry-run"]).await;
+    let table = case.run(&rules, &["sweep", "--dry-run", "-v"]).await;
     assert!(table.stdout.contains("\\u{202e}") && !table.stdout.contains('\u{202e}'), "{table:?}");
     let markdown = case.run(&rules, &["sweep", "--dry-run", "--format", "markdown"]).await;
     assert!(markdown.stdout.contains("a\\|b&lt;script&gt;") && !markdown.stdout.contains("<script>"), "{markdown:?}");
-    let row = markdown.stdout.lines().find(|line| line.contains("complete") && line.starts_with('|')).unwrap();
+    let row = markdown.stdout.lines().find(|line| line.contains("ready") && line.starts_with('|')).unwrap();
     assert_eq!(row.replace("\\|", "").matches('|').count(), 9, "{row}");
     validate(&case.run(&rules, &["sweep", "--dry-run", "--format", "json"]).await);
 }

@@ -7,7 +7,7 @@ use crate::base::text::{bytes, clean, count, duration, plural};
 use crate::core::plan::Status;
 use crate::core::report::amount::{AtMost, amount};
 use crate::core::report::lines::{last, shared};
-use crate::core::report::{Report, ReportCommand, RuleReport, overlap};
+use crate::core::report::{Report, ReportCommand, RuleReport, overlap, preview};
 
 /// Maximum number of rules that are listed as needing attention; of any others only the number is shown.
 const MAX_URGENT: usize = 20;
@@ -46,6 +46,9 @@ pub(super) fn head(report: &Report, verdict: &str) -> Markup {
         p.kind { (title(report)) " " (status(report, report.status)) }
         h1 { (verdict) }
         p.last { (if report.command == ReportCommand::Check { checked(report) } else { clean(&last(report).1) }) }
+        @if report.dry_run {
+            @for line in preview::of_run(report) { p.last { (clean(&line)) } }
+        }
         (tiles(report))
         (run(report))
     }

@@ -91,7 +91,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if let Some(units) = rule.estimated_request_units { (fact("cost of a sweep", html! { (cost(units, rule.estimated_seconds)) })) }
             @if let Some(expected) = rule.estimate.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
                 (wide("a sweep", html! {
-                    @for clause in estimate::clauses(expected, rule.children_count) { div { (name(&clause)) } }
+                    @for clause in estimate::clauses(rule) { div { (name(&clause)) } }
                     (oplog_window(expected))
                 }))
             }

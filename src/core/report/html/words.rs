@@ -113,10 +113,9 @@ pub(super) fn found_by(rule: &RuleReport) -> Markup {
     }
 }
 
-/// Shows a status; in a check, `complete` is shown as `ok`.
+/// Shows a status.
 pub(super) fn status(report: &Report, status: Status) -> Markup {
-    let is_ok = report.command == ReportCommand::Check && status == Status::Complete;
-    html! { span class={"status " (status)} { @if is_ok { "ok" } @else { (status) } } }
+    html! { span class={"status " (status)} { (lines::word(report, status)) } }
 }
 
 /// Returns the name of the command.

@@ -6,6 +6,9 @@ use crate::core::plan::{Guard, Reason, SkipReason};
 use crate::core::report::{Format, Look, PlanReport, ReportCommand, Strategy, render};
 use crate::testing::made_up::{NOW, dry_run, report};
 
+/// Lines above the question on a small terminal.
+const MAX_LINES: usize = 19;
+
 /// Returns a rule that may delete this many of so many documents.
 fn rule(name: &str, namespace: &str, expired: u64, documents: u64) -> RuleReport {
     RuleReport {
@@ -77,6 +80,7 @@ fn the_question_shows_what_goes_under_every_limit_and_what_does_not_go() {
             "jobs: refused: maxDeletePercent: 90 of 100 documents have expired",
             "shop.v: refused: view: a view holds no documents of its own",
             "warning: night: deletes only from 01:00:00 to 05:00:00 UTC, and it is not that time now",
+            "not archived: this cannot be undone",
         ]
     );
     assert!(is_whole);
@@ -121,6 +125,7 @@ fn rows_that_take_three_lines_leave_room_for_fewer() {
             "           104      104  1,000  10.4 %  2027-01-15 07:00",
             "    maxDeletes",
             "3 more rules: 303 documents",
+            "not archived: this cannot be undone",
         ]
     );
     assert!(!is_whole);
@@ -138,6 +143,7 @@ fn the_limits_of_the_run_bound_the_question_and_the_rows() {
             "a           10       90  100  90.0 %  2027-01-15 07:00   --max-deletes",
             "b            4        4   40  10.0 %  2027-01-15 07:00   buckets",
             "the run: at most 10 documents (--max-deletes), at most 500 documents per second, at most 2h 00m",
+            "not archived: this cannot be undone",
         ]
     );
     assert_eq!(question(&report).unwrap(), "delete at most 10 documents or buckets from 2 collections?");
@@ -158,6 +164,7 @@ fn a_plan_shows_what_it_approved() {
             "rule  would go  expired     of   share  dates up to (UTC)",
             "a          990      990  2,000  49.5 %  2027-01-15 07:00   approved 1,000",
             "b            -        -      -       -  -                  skipped: not in the plan",
+            "not archived: this cannot be undone",
         ]
     );
 }
@@ -195,6 +202,7 @@ fn however_many_namespaces_there_are_the_lines_are_few_and_all_of_them_can_be_se
             "sessions                      5        5       50  10.0 %  2027-01-15 07:00",
             "1 more rule with nothing expired",
             "jobs tenant_8.jobs, jobs tenant_9.jobs: refused: view: a view",
+            "not archived: this cannot be undone",
         ]
     );
     assert!(!is_whole);
@@ -228,7 +236,7 @@ fn however_many_namespaces_there_are_the_lines_are_few_and_all_of_them_can_be_se
 fn a_report_is_as_wide_as_its_terminal_and_coloured_for_those_who_ask() {
     let why = "one word after the other ".repeat(12);
     let report = dry_run(vec![rule("a", "app.a", 1, 9), refused(rule("b", "app.b", 5, 9), Guard::Hint, why.trim())]);
-    let render = |colored, width| render(&report, Format::Table, Look { colored, width });
+    let render = |colored, width| render(&report, Format::Table, Look { colored, width, ..Look::default() });
     let widest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
     assert!((101..=120).contains(&widest(&render(false, 120))), "{}", render(false, 120));
     assert!(widest(&render(false, Look::default().width)) <= 80);
@@ -249,13 +257,13 @@ fn a_reason_and_a_warning_that_rules_share_are_said_once() {
     });
     let report = dry_run(rules.collect());
     for format in [Format::Table, Format::Markdown] {
-        let text = render(&report, format, Look { colored: false, width: 200 });
+        let text = render(&report, format, Look { colored: false, width: 200, ..Look::default() });
         assert_eq!(text.matches("not the one of the plan").count(), 1, "{text}");
         assert!(text.contains("r0, r1, r2 and 8 more: refused: plan: "), "{text}");
         assert_eq!(text.matches("has no effect here").count(), 1, "{text}");
     }
     let check = Report { command: ReportCommand::Check, ..report };
-    let text = render(&check, Format::Table, Look { colored: false, width: 200 });
+    let text = render(&check, Format::Table, Look { colored: false, width: 200, ..Look::default() });
     assert_eq!(text.matches("not the one of the plan").count(), 1, "{text}");
     assert_eq!(text.matches("plan: as for r0").count(), 10, "{text}");
 }
@@ -274,6 +282,7 @@ fn orphans_are_in_the_question_and_in_the_row_although_no_parent_has_expired() {
             "a            0        0  10   0.0 %  2027-01-15 07:00   and 6,000 orphans",
             "b            7        7  10  70.0 %  2027-01-15 07:00   and 93 of 200 orphans, maxDeletes",
             "1 more rule with nothing expired",
+            "not archived: this cannot be undone",
         ]
     );
     assert_eq!(question(&report).unwrap(), "delete at most 7 documents and 6,093 orphans by 2 rules?");
@@ -284,4 +293,49 @@ fn orphans_are_in_the_question_and_in_the_row_although_no_parent_has_expired() {
     let rules = (0..40).map(|n| with(rule("a", &format!("shop.a{n}"), 0, 10), 5, 6)).collect();
     let lines = shown(&dry_run(rules), 120, Some(MAX_LINES)).0;
     assert!(lines[3].starts_with("a (40 namespaces)") && lines[3].ends_with("and 200 of 240 orphans"), "{lines:?}");
+}
+
+#[test]
+fn it_is_said_whether_what_goes_is_archived_first() {
+    let archived = |rule: RuleReport, directory: &str| RuleReport { archive: Some(directory.into()), ..rule };
+    let (a, b, idle) = (rule("a", "app.a", 5, 9), rule("b", "app.b", 5, 9), rule("c", "app.c", 0, 9));
+    let held = refused(rule("d", "app.d", 5, 9), Guard::View, "a view");
+    let orphans = RuleReport { would_delete_orphan_count: Some(1), ..idle.clone() };
+    let (in_x, in_y) = (archived(a.clone(), "/x"), archived(b.clone(), "/y"));
+    for (rules, said) in [
+        (vec![a.clone(), archived(idle.clone(), "/x")], Some("not archived: this cannot be undone")),
+        (vec![in_x.clone(), idle, held.clone()], Some("archived to /x first")),
+        (vec![in_x.clone(), in_y], Some("archived to /x, /y first")),
+        (vec![in_x.clone(), b], Some("archived to /x first, but for b: what these delete cannot be undone")),
+        (vec![in_x, orphans], Some("archived to /x first, but for c: what these delete cannot be undone")),
+        (vec![archived(held, "/x")], None),
+    ] {
+        assert_eq!(of_run(&dry_run(rules)).last().map(String::as_str), said);
+    }
+}
+
+#[test]
+fn twelve_rules_fit_a_screen_and_the_facts_about_each_are_for_those_who_ask() {
+    let of = |number: u64| RuleReport {
+        strategy: Some(Strategy::Index),
+        index: Some("at_1".into()),
+        oldest_expired: Some(Instant(DateTime::from_millis(NOW - 86_400_000))),
+        ..rule(&format!("shop.c{number}"), &format!("shop.c{number}"), 84_219 + number, 200_000)
+    };
+    let mut rules: Vec<RuleReport> = (0..12).map(of).collect();
+    rules[3] = refused(rules[3].clone(), Guard::MaxDeletePercent, "42.11 % have expired, and 10 % may be deleted");
+    rules[5].warnings.push("no index on `at`: every document is looked at".into());
+    let report = dry_run(rules);
+    let text = |is_detailed| render(&report, Format::Table, Look { is_detailed, ..Look::default() });
+    let (short, long) = (text(false), text(true));
+    assert!(short.lines().count() <= 40 && short.lines().all(|line| line.chars().count() <= 80), "{short}");
+    for number in 0..12 {
+        assert_eq!(short.matches(&format!("shop.c{number} ")).count(), 1, "{short}");
+    }
+    for said in ["refused: maxDeletePercent: 42.11 %", "no index on `at`", "not archived: this cannot be undone", "1 refused"] {
+        assert_eq!(short.matches(said).count(), 1, "{said}: {short}");
+    }
+    assert!(!short.contains("index at_1") && long.contains("index at_1"), "{long}");
+    let ready = render(&dry_run(vec![rule("a", "app.a", 5, 9)]), Format::Table, Look::default());
+    assert!(ready.contains("\nready: would delete 5 documents by 1 rule; nothing was deleted (dry run)"), "{ready}");
 }

@@ -6,13 +6,11 @@ use super::*;
 use crate::core::report::{csv, diff};
 
 /// Values that only JSON, CSV and the history have, by their places.
-const FOR_PROGRAMS: [&str; 12] = [
+const FOR_PROGRAMS: [&str; 10] = [
     "/schemaVersion",
     "/plan/path",
     "/plan/runId",
     "/plan",
-    "/limits/rate",
-    "/limits/maxDurationSeconds",
     "/rules/0/predicate",
     "/rules/0/estimate/oplogBytesPerDocument",
     "/rules/0/nativeTroubles/0/reason",
@@ -104,7 +102,7 @@ fn places(root: &Value, schema: &Value, at: &str, found: &mut Vec<(String, Value
 /// Returns what people read of a report.
 fn shown(report: &Value) -> [String; 2] {
     let report: Report = serde_json::from_value(report.clone()).expect("a report");
-    [Format::Table, Format::Html].map(|format| render(&report, format, Look { colored: false, width: 400 }))
+    [Format::Table, Format::Html].map(|format| render(&report, format, Look { colored: false, width: 400, ..Look::default() }))
 }
 
 #[test]

@@ -41,6 +41,12 @@ impl Facts {
 }
 
 impl Judge {
+    /// Returns the number of documents that runs have deleted so far.
+    pub(in crate::testing::simulation) fn deleted(&self) -> usize {
+        let facts = self.facts.lock();
+        facts.gone.len() + facts.children.len()
+    }
+
     /// Notes that a run of `restore` begins, which has to put these documents back.
     pub(in crate::testing::simulation) fn restore_begins(&self, run: &str, states: LastStates, replaces: bool) {
         let mut facts = self.facts.lock();
