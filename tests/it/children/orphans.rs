@@ -62,7 +62,7 @@ async fn orphans_are_counted_where_no_parent_has_expired_and_what_is_shown_goes(
     for (args, part) in [
         (["sweep", "--dry-run", "--format", "table"].as_slice(), "would delete 30 orphans by 1 rule"),
         (&["sweep", "--dry-run", "--format", "table"], "and 30 orphans"),
-        (&["sweep", "--dry-run", "--format", "markdown"], "32 children without a parent (30 for a day)"),
+        (&["audit", "--format", "markdown"], "32 children without a parent (30 for a day)"),
         (&["sweep", "--dry-run", "--format", "html"], "30 orphans would go"),
         (&["sweep", "--dry-run", "--format", "html"], "orphans that the rule deletes"),
         (&["audit", "--format", "table"], "would delete 30 orphans by 1 rule"),

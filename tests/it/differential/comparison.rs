@@ -124,7 +124,11 @@ fn markdown(text: &str, rules: &[&Value], found: &mut Differences) {
         let would_go =
             rule["wouldDeleteCount"].is_u64() || text.starts_with("sweeper dry run") || text.starts_with("sweeper audit");
         let went = if would_go { "wouldDeleteCount" } else { "deletedCount" };
-        let mut cells = vec![(1, rule["status"].as_str().unwrap_or_default().to_owned())];
+        let status = match rule["status"].as_str().unwrap_or_default() {
+            "complete" if would_go => "ready",
+            status => status,
+        };
+        let mut cells = vec![(1, status.to_owned())];
         cells.extend([(2, number(&rule["expiredCount"])), (3, number(&rule["documentCount"])), (5, number(&rule[went]))]);
         if !would_go {
             cells.push((6, number(&rule["remainingCount"])));

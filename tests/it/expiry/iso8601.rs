@@ -211,7 +211,7 @@ async fn compare(table: &[(Bson, bool)], rule: &str, document: impl Fn(i32, &Bso
         }
         rules += &format!("  - {{namespace: DB.{name}, field: x, dateFormat: iso8601, {rule}}}\n");
     }
-    let dry = case.run(&rules, &["sweep", "--dry-run", "--as-of", AS_OF]).await;
+    let dry = case.run(&rules, &["sweep", "--dry-run", "-v", "--as-of", AS_OF]).await;
     let said = dry.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(said.matches("collection scan (no index serves dates in strings)").count(), 3, "{dry:?}");
     let swept = case.report(&rules, &["--as-of", AS_OF]).await;

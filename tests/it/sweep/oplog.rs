@@ -255,7 +255,7 @@ async fn a_window_that_cannot_be_kept_refuses_the_rule_and_without_the_guard_is_
     for format in ["table", "markdown", "html"] {
         let ran = case.run(&rule(""), &["audit", "--format", format]).await;
         let words = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-        for part in ["would delete 500 documents", "to the oplog", "the oplog window is ", " now, and ", "reusable"] {
+        for part in ["would delete 500 documents", "to the oplog", "of oplog, whose window is ", " now, and ", "reusable"] {
             assert!(words.contains(part), "{part} is not in:\n{}", ran.stdout);
         }
     }

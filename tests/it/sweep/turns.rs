@@ -144,10 +144,12 @@ async fn a_rate_holds_in_every_ten_seconds_by_the_oplog() {
     assert_eq!(report["totals"]["deletedCount"], times["all"].len());
     for (of, rate) in [("all", 1000), ("app.a", 200)] {
         let times = &times[of];
-        for (millis, most) in [(10_000, rate * 105 / 10), (1000, rate * 13 / 10)] {
-            let most = usize::try_from(most).unwrap();
+        // A server that stops for a while does afterwards what was sent to it in time.
+        let longest_gap = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
+        for millis in [10_000, 1000] {
+            let most = usize::try_from(rate * (millis + longest_gap) / 1000 * 105 / 100).unwrap();
             let worst = (0..times.len()).map(|n| times[n..].iter().take_while(|at| **at < times[n] + millis).count()).max();
-            assert!(worst <= Some(most), "{of}: {worst:?} in {millis} ms, {most} allowed");
+            assert!(worst <= Some(most), "{of}: {worst:?} in {millis} ms, {most} allowed, with a gap of {longest_gap} ms");
         }
     }
     // The lower bound depends on the machine as well, so it is looser. A rule with fewer turns than its rate allows stays below
