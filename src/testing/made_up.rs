@@ -184,6 +184,7 @@ pub(crate) fn report(name: &str, namespace: &str) -> RuleReport {
 pub(crate) fn estimate() -> Estimate {
     Estimate {
         documents: 1200,
+        children: None,
         bytes: None,
         seconds: None,
         documents_per_second: 100.0,

@@ -6,7 +6,7 @@ use bson::Bson;
 
 use crate::commands::session::Session;
 use crate::core::facts::OplogLook;
-use crate::core::plan::estimate::{self, Estimate, EstimateFacts, RunCaps};
+use crate::core::plan::estimate::{self, CountedChildren, Estimate, EstimateFacts, RunCaps};
 use crate::core::plan::findings::Findings;
 use crate::core::plan::guard::{Guard, Refusal};
 use crate::core::plan::{Plan, SweepRule};
@@ -64,40 +64,77 @@ impl Estimates {
         Ok(Some(estimates))
     }
 
-    /// Enters the estimate of a rule's sweep into its findings, and refuses a rule whose `minOplogWindow` cannot be kept.
-    pub(crate) async fn enter(&self, deployment: &Deployment, rule: &SweepRule, findings: &mut Findings) {
-        let has_oplog = self.oplog != OplogLook::None;
+    /// Looks at what the deletes of a rule add to the oplog, and refuses the rule if its `minOplogWindow` cannot be kept. Returns some `_id`s of its
+    /// documents.
+    pub(crate) async fn decide(&self, deployment: &Deployment, rule: &SweepRule, findings: &mut Findings) -> Vec<Bson> {
+        let ids = self.ids(deployment, rule, findings).await;
         let wire_version = deployment.facts.wire_version;
-        let ids: Vec<Bson> = match has_oplog && rule.selection.document_count > 0 {
-            true => match id_sample::of(deployment, rule).await {
-                Ok(ids) => ids,
-                Err(cause) => {
-                    findings
-                        .told
-                        .warnings
-                        .push(format!("what the deletes add to the oplog is unknown: looking at some `_id`s: {cause}"));
-                    Vec::new()
-                }
-            },
-            false => Vec::new(),
-        };
         findings.goes_by.oplog_bytes_per_document =
-            estimate::oplog_bytes_per_document(rule, &ids, wire_version).filter(|_| has_oplog);
+            estimate::oplog_bytes_per_document(rule, &ids, wire_version).filter(|_| self.has_oplog());
         findings.decides.oplog_refusal = self.refusal(deployment, rule, findings.goes_by.oplog_bytes_per_document);
+        ids
+    }
+
+    /// Enters the estimate of a rule's sweep into its findings. `ids` are some of the rule's documents, `children` the children of its expired documents by
+    /// collection, if they were counted.
+    pub(crate) async fn enter(
+        &self,
+        deployment: &Deployment,
+        rule: &SweepRule,
+        ids: &[Bson],
+        children: Option<&[u64]>,
+        findings: &mut Findings,
+    ) {
         let expired = findings.decides.expired.as_ref().filter(|expired| expired.is_complete && self.shows_estimate);
-        findings.told.estimate = expired.map(|expired| {
-            let facts = EstimateFacts {
-                expired: expired.count,
-                ids: &ids,
-                oplog: &self.oplog,
-                wire_version,
-                cache: self.cache,
-                measured_speed: self.speeds.get(&(rule.name.clone(), rule.namespace.to_string())).copied(),
-                members: self.members.as_deref(),
-                run: self.run,
-            };
-            Estimate::of(rule, &facts)
-        });
+        let Some(expired) = expired.map(|expired| expired.count) else { return };
+        let children = self.children(deployment, rule, children, findings).await;
+        let facts = EstimateFacts {
+            expired,
+            ids,
+            children: children.as_deref(),
+            oplog: &self.oplog,
+            wire_version: deployment.facts.wire_version,
+            cache: self.cache,
+            measured_speed: self.speeds.get(&(rule.name.clone(), rule.namespace.to_string())).copied(),
+            members: self.members.as_deref(),
+            run: self.run,
+        };
+        findings.told.estimate = Some(Estimate::of(rule, &facts));
+    }
+
+    /// Returns the children that go; `None` if they were not counted.
+    async fn children<'a>(
+        &self,
+        deployment: &Deployment,
+        rule: &'a SweepRule,
+        counts: Option<&[u64]>,
+        findings: &mut Findings,
+    ) -> Option<Vec<CountedChildren<'a>>> {
+        let Some(family) = &rule.family else { return Some(Vec::new()) };
+        let mut children = Vec::new();
+        for (number, (child, of_expired)) in family.children.iter().zip(counts?).enumerate() {
+            let orphans =
+                findings.decides.orphans.as_ref().and_then(|orphans| orphans.old.as_ref()?.get(number).map(|old| old.count));
+            let ids = self.ids(deployment, &child.rule, findings).await;
+            children.push(CountedChildren { child, of_expired: *of_expired, orphans: orphans.unwrap_or(0), ids });
+        }
+        Some(children)
+    }
+
+    /// Returns some `_id`s of the documents of a rule; none where there is no oplog.
+    async fn ids(&self, deployment: &Deployment, rule: &SweepRule, findings: &mut Findings) -> Vec<Bson> {
+        if !self.has_oplog() || rule.selection.document_count == 0 {
+            return Vec::new();
+        }
+        id_sample::of(deployment, rule).await.unwrap_or_else(|cause| {
+            let why = format!("what the deletes add to the oplog is unknown: looking at some `_id`s: {cause}");
+            findings.told.warnings.push(why);
+            Vec::new()
+        })
+    }
+
+    fn has_oplog(&self) -> bool {
+        self.oplog != OplogLook::None
     }
 
     fn refusal(&self, deployment: &Deployment, rule: &SweepRule, bytes_per_document: Option<f64>) -> Option<Refusal> {

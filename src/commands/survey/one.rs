@@ -5,6 +5,7 @@ use crate::base::instant::millis;
 use crate::base::text::{duration, plural};
 use crate::core::audit::figures::PARENT_FIELD;
 use crate::core::plan::findings::{CountedDocuments, Findings};
+use crate::core::plan::verdict::Verdict;
 use crate::core::plan::{PlannedRule, SweepRule, guard};
 use crate::shell::server::Deployment;
 use crate::shell::server::look::{children, count};
@@ -43,11 +44,16 @@ impl One<'_> {
         if !matches!(level, Level::Why) {
             findings.goes_by.order = orders::choose(deployment, planned, rule, survey.run.oldest_first()).await;
         }
+        let mut ids = Vec::new();
         if let Some(estimates) = &survey.estimates {
-            estimates.enter(deployment, rule, findings).await;
+            ids = estimates.decide(deployment, rule, findings).await;
         }
         if level.counts_all() {
-            self.tell(findings).await?;
+            let children = self.tell(findings).await?;
+            // Nothing goes by a rule that is refused.
+            if let Some(estimates) = survey.estimates.as_ref().filter(|_| Verdict::before(planned, &findings.decides).is_none()) {
+                estimates.enter(deployment, rule, &ids, children.as_deref(), findings).await;
+            }
         }
         if level.auditing().is_some() {
             self.audit(findings).await?;
@@ -101,8 +107,8 @@ impl One<'_> {
         Ok(())
     }
 
-    /// Counts what a dry run tells besides.
-    async fn tell(&self, findings: &mut Findings) -> Result<()> {
+    /// Counts what a dry run tells besides. Returns the children of the expired documents by collection, if they were counted.
+    async fn tell(&self, findings: &mut Findings) -> Result<Option<Vec<u64>>> {
         let Self { rule, deployment, .. } = self;
         if rule.selection.index.is_some() {
             self.look_at_ages(findings).await?;
@@ -121,18 +127,19 @@ impl One<'_> {
         self.count_children(findings).await
     }
 
-    /// Counts the children of the expired documents, where there are not too many of these.
-    async fn count_children(&self, findings: &mut Findings) -> Result<()> {
-        let (Some(family), Some(expired)) = (&self.rule.family, &findings.decides.expired) else { return Ok(()) };
-        if expired.count <= children::MAX_PARENTS {
-            let asked = children::of_expired(&self.deployment, self.rule, family);
-            findings.told.children = self.figure("children", asked, findings).await?;
-        } else {
+    /// Counts the children of the expired documents by collection, where there are not too many of these.
+    async fn count_children(&self, findings: &mut Findings) -> Result<Option<Vec<u64>>> {
+        let (Some(family), Some(expired)) = (&self.rule.family, &findings.decides.expired) else { return Ok(None) };
+        if expired.count > children::MAX_PARENTS {
             let many = plural(children::MAX_PARENTS, "document");
             let why = format!("the children of the expired documents were not counted: these are more than {many}");
             findings.told.warnings.push(why);
+            return Ok(None);
         }
-        Ok(())
+        let asked = children::of_expired(&self.deployment, self.rule, family);
+        let counts = self.figure("children", asked, findings).await?;
+        findings.told.children = counts.as_ref().map(|counts| counts.iter().sum());
+        Ok(counts)
     }
 
     /// Counts the documents of a collection that would be searched without an index, as far as the guard of large collections needs to know.

@@ -6,9 +6,11 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::spec::BinarySubtype;
-use bson::{Binary, Bson, DateTime, Timestamp, doc};
+use bson::{Binary, Bson, DateTime, Document, Timestamp, Uuid, doc};
 
+use super::{ChildRule, SweepRule};
 use crate::base::text::{bytes, duration};
 use crate::core::facts::{Oplog, OplogSize};
 
@@ -51,23 +53,62 @@ impl Entries {
     }
 
     fn bytes_of(self, namespace: &str, id: &Bson, average_bytes: Option<f64>) -> f64 {
-        let uuid = Bson::Binary(Binary { subtype: BinarySubtype::Uuid, bytes: vec![0; 16] });
-        let delete = doc! { "op": "d", "ns": namespace, "ui": uuid, "o": { "_id": id.clone() } };
-        let size = |document| bson::serialize_to_vec(&document).map_or(0.0, |entry| entry.len() as f64);
-        let stamped = |mut entry: bson::Document| {
-            entry.extend(doc! { "ts": Timestamp { time: 0, increment: 0 }, "t": 1_i64, "v": 2_i64, "wall": DateTime::MIN });
-            entry
-        };
+        let delete = doc! { "op": "d", "ns": namespace, "ui": uuid(), "o": { "_id": id.clone() } };
         match self {
-            Self::Single => size(stamped(delete)),
+            Self::Single => size(&stamped(delete)),
             Self::Grouped => {
                 let group = MAX_GROUP.min((MAX_GROUP_BYTES / average_bytes.unwrap_or(1.0).max(1.0)).ceil());
                 let around = stamped(doc! { "op": "c", "ns": "admin.$cmd", "o": { "applyOps": [] } });
                 // An element of an array has a type, a name of one digit, and its end.
-                size(delete) + 3.0 + size(around) / group
+                size(&delete) + 3.0 + size(&around) / group
             }
         }
     }
+}
+
+impl Entries {
+    /// Returns the bytes that the entries of a rule's journal take in the oplog for each parent, on average over a batch: one is inserted before the batch
+    /// and removed after it, for each key by which children name their parents. None of this exists without children.
+    ///
+    /// Keys that are not the `_id` are taken to be as large as the `_id`s.
+    pub fn journal_bytes_per_document(self, rule: &SweepRule, ids: &[Bson]) -> f64 {
+        let Some(family) = rule.family.as_ref().filter(|_| !ids.is_empty()) else { return 0.0 };
+        let batch = rule.sizes.batch as usize;
+        // As many as in a batch, so that the names of the elements have their length.
+        let list: Vec<Bson> = ids.iter().cycle().take(batch).cloned().collect();
+        let bytes = family.parent_keys().into_iter().map(|key| {
+            let places = family.children.iter().filter(|child| child.parent_key == *key);
+            let place =
+                |child: &ChildRule| doc! { "namespace": child.rule.selection.namespace.to_string(), "field": &child.field };
+            let mut entry = doc! {
+                "_id": ObjectId::from_bytes([0; 12]), "namespace": rule.namespace.to_string(), "rule": &rule.name,
+                "run": Uuid::from_bytes([0; 16]).to_string(), "at": DateTime::MIN, "field": &key.field, "parents": list.clone(),
+                "children": places.map(place).collect::<Vec<_>>(),
+            };
+            if !key.is_id() {
+                entry.insert("ids", list.clone());
+            }
+            let journal = family.journal.to_string();
+            let inserted =
+                doc! { "op": "i", "ns": &journal, "ui": uuid(), "o": entry, "o2": { "_id": ObjectId::from_bytes([0; 12]) } };
+            size(&stamped(inserted)) + self.bytes_of(&journal, &ObjectId::from_bytes([0; 12]).into(), None)
+        });
+        bytes.sum::<f64>() / batch as f64
+    }
+}
+
+/// Returns the fields that an entry of the oplog has besides its operation.
+fn stamped(mut entry: Document) -> Document {
+    entry.extend(doc! { "ts": Timestamp { time: 0, increment: 0 }, "t": 1_i64, "v": 2_i64, "wall": DateTime::MIN });
+    entry
+}
+
+fn uuid() -> Bson {
+    Bson::Binary(Binary { subtype: BinarySubtype::Uuid, bytes: vec![0; 16] })
+}
+
+fn size(document: &Document) -> f64 {
+    bson::serialize_to_vec(document).map_or(0.0, |entry| entry.len() as f64)
 }
 
 impl OplogSize {

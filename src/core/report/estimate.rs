@@ -11,14 +11,15 @@ use crate::core::plan::estimate::{Estimate, SpeedSource};
 pub(super) fn of_rule(rule: &RuleReport) -> Vec<String> {
     let Some(estimate) = &rule.estimate else { return Vec::new() };
     let noun = if is_of_buckets(rule) { "bucket" } else { "document" };
-    let mut clauses = vec![format!("would delete {}{}", plural(estimate.documents, noun), in_size_and_time(estimate, noun))];
+    let children = estimate.children.filter(|number| *number > 0);
+    let children = children.map_or_else(String::new, |number| format!(" and {}", text::children(number)));
+    let what = plural(estimate.documents, noun) + &children;
+    let mut clauses = vec![format!("would delete {what}{}", in_size_and_time(estimate, noun))];
     clauses.extend(estimate.oplog_bytes.map(|size| format!("adds {} to the oplog", bytes(size))));
     clauses.extend(estimate.reusable_bytes.map(|size| format!("makes {} reusable", bytes(size))));
     let compact = estimate.compact_bytes.filter(|size| *size > 0);
     let on_each = if matches!(estimate.compact_members.as_deref(), Some([_, _, ..])) { " on each member" } else { "" };
     clauses.extend(compact.map(|size| format!("`compact`{on_each} would free {}", bytes(size))));
-    let number = rule.children_count.filter(|number| *number > 0);
-    clauses.extend(number.map(|number| format!("not counting {}", text::children(number))));
     clauses
 }
 
@@ -61,8 +62,9 @@ pub(super) fn of_all(rules: &[&RuleReport], max_deletes: Option<u64>) -> Option<
         return Some(cost(units, seconds));
     }
     let estimates: Vec<&Estimate> = rules.iter().filter_map(|rule| rule.estimate.as_ref()).collect();
-    let documents = estimates.iter().map(|estimate| estimate.documents).fold(0, u64::saturating_add);
-    if documents == 0 {
+    let sum = |of: fn(&Estimate) -> u64| estimates.iter().map(|estimate| of(estimate)).fold(0, u64::saturating_add);
+    let (documents, children) = (sum(|estimate| estimate.documents), sum(|estimate| estimate.children.unwrap_or(0)));
+    if documents == 0 && children == 0 {
         return None;
     }
     let part = max_deletes.map_or(1.0, |most| (most as f64 / documents as f64).min(1.0));
@@ -82,10 +84,6 @@ pub(super) fn of_all(rules: &[&RuleReport], max_deletes: Option<u64>) -> Option<
         // A cast from float saturates.
         format!("{} of oplog{}", bytes((size as f64 * part) as u64), window.unwrap_or_default())
     }));
-    let children: u64 = rules.iter().filter_map(|rule| rule.children_count).sum();
-    parts.extend((children > 0).then(|| format!("not counting {}", text::children(children))));
-    let orphans: u64 = rules.iter().filter_map(|rule| rule.would_delete_orphan_count).sum();
-    parts.extend((orphans > 0).then(|| format!("not counting {}", plural(orphans, "orphan"))));
     Some(parts.join(", "))
 }
 
@@ -135,6 +133,7 @@ mod tests {
     fn what_is_unknown_is_said_or_left_out_and_never_zero() {
         let known = Estimate {
             documents: 1200,
+            children: None,
             bytes: Some(2048),
             seconds: Some(12.0),
             documents_per_second: 100.0,
@@ -150,7 +149,7 @@ mod tests {
         };
         let rule = |estimate: &Estimate| RuleReport { estimate: Some(estimate.clone()), ..report("r", "app.c") };
         assert_eq!(
-            clauses(&RuleReport { children_count: Some(0), ..rule(&known) }),
+            clauses(&rule(&Estimate { children: Some(0), ..known.clone() })),
             [
                 "would delete 1,200 documents of 2.00 KiB in about 12.0 s, by the 100 documents per second of earlier sweeps and the limits",
                 "adds 146.48 KiB to the oplog",
@@ -201,15 +200,15 @@ mod tests {
             ..known
         };
         assert_eq!(
-            clauses(&RuleReport { children_count: Some(3000), ..rule(&unknown) }),
+            clauses(&rule(&Estimate { children: Some(3000), ..unknown.clone() })),
             [
-                "would delete 1,200 documents in an unknown time, assuming 100 documents per second (no history yet) and the limits",
-                "not counting 3,000 children",
+                "would delete 1,200 documents and 3,000 children in an unknown time, assuming 100 documents per second (no history yet) and the \
+                 limits",
                 "what that leaves of the oplog is unknown: not shown",
             ]
         );
         assert_eq!(of_all(&[&unknown], None).unwrap(), "an unknown time (no history yet)");
-        let parents = RuleReport { children_count: Some(1), ..rule(&short) };
-        assert_eq!(super::of_all(&[&parents], None).unwrap(), "less than a second for 2.00 KiB, not counting 1 child");
+        let orphans = Estimate { documents: 0, children: Some(1), ..short };
+        assert_eq!(of_all(&[&orphans], None).unwrap(), "less than a second for 2.00 KiB");
     }
 }

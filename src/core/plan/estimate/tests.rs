@@ -1,6 +1,6 @@
 use super::*;
 use crate::core::facts::{Oplog, OplogSize};
-use crate::testing::made_up::planned;
+use crate::testing::made_up::{planned, with_children};
 
 const MIB: u64 = 1 << 20;
 
@@ -13,7 +13,9 @@ fn rule(keys: &str) -> SweepRule {
 
 fn facts<'a>(expired: u64, oplog: &'a OplogLook, ids: &'a [Bson]) -> EstimateFacts<'a> {
     let run = RunCaps::default();
-    EstimateFacts { expired, ids, oplog, wire_version: 17, cache: None, measured_speed: Some(1000.0), members: None, run }
+    let children = Some(&[][..]);
+    let measured_speed = Some(1000.0);
+    EstimateFacts { expired, ids, children, oplog, wire_version: 17, cache: None, measured_speed, members: None, run }
 }
 
 fn full() -> OplogLook {
@@ -103,4 +105,80 @@ fn the_assumed_speed_falls_with_the_indexes_and_beyond_the_cache() {
     assert_eq!(of_indexes, [87_000.0, 87_000.0, 69_000.0, 56_500.0, 44_000.0, 32_500.0, 21_000.0, 10_500.0]);
     // Ten million bytes of documents.
     assert_eq!((speed(1, Some(10_000_000)), speed(1, Some(9_999_999))), (87_000.0, 8_700.0));
+}
+
+/// Returns the children of a rule with children: so many of the expired documents, and so many orphans.
+fn counted(rule: &SweepRule, of_expired: u64, orphans: u64) -> [CountedChildren<'_>; 1] {
+    let child = &rule.family.as_ref().unwrap().children[0];
+    [CountedChildren { child, of_expired, orphans, ids: vec![Bson::Int32(1)] }]
+}
+
+#[test]
+fn children_go_in_the_proportion_of_their_parents_and_orphans_within_what_the_limits_leave() {
+    let (oplog, ids) = (full(), [Bson::Int32(1)]);
+    let rule = with_children();
+    let children = counted(&rule, 5000, 100);
+    let estimate = |rule: &SweepRule, most| {
+        let run = RunCaps { max_deletes: most, ..RunCaps::default() };
+        Estimate::of(rule, &EstimateFacts { children: Some(&children), run, ..facts(1000, &oplog, &ids) })
+    };
+    let whole = estimate(&rule, None);
+    // Documents of parents and children have 100 bytes, their `_id`s the same size.
+    assert_eq!((whole.documents, whole.children, whole.bytes), (1000, Some(5100), Some(610_000)));
+    let deletes = 119.0 * (1000.0 + 5100.0);
+    let journal = whole.oplog_bytes.unwrap() as f64 - deletes;
+    // A key in a list of numbers below 2000 takes 6 to 9 bytes more than its value's, and each batch has two entries.
+    assert!(journal > 1000.0 * 9.0 && journal < 1000.0 * 10.0, "{journal}");
+    let of = |most| {
+        let estimate = estimate(&rule, Some(most));
+        (estimate.documents, estimate.children)
+    };
+    assert_eq!([of(1050), of(1000), of(500), of(0)], [(1000, Some(5050)), (1000, Some(5000)), (500, Some(2500)), (0, Some(0))]);
+    assert_eq!(whole.oplog_unknown, None);
+}
+
+#[test]
+fn children_that_were_not_counted_leave_bytes_and_oplog_unknown_and_the_time_as_well_without_a_history() {
+    let (oplog, ids) = (full(), [Bson::Int32(1)]);
+    let estimate = |speed| {
+        Estimate::of(&with_children(), &EstimateFacts { children: None, measured_speed: speed, ..facts(1000, &oplog, &ids) })
+    };
+    let known = estimate(Some(100.0));
+    assert_eq!((known.children, known.bytes, known.oplog_bytes, known.seconds), (None, None, None, Some(10.0)));
+    assert_eq!(known.oplog_unknown.as_deref(), Some("the children were not counted"));
+    assert_eq!(estimate(None).seconds, None);
+}
+
+#[test]
+fn parents_and_children_share_the_rate_and_each_takes_its_time_without_a_history() {
+    let ids = [Bson::Int32(1)];
+    let mut rule = with_children();
+    let estimate = |rule: &SweepRule, of_expired, orphans, speed| {
+        let children = counted(rule, of_expired, orphans);
+        let facts = EstimateFacts { children: Some(&children), measured_speed: speed, ..facts(87_000, &OplogLook::None, &ids) };
+        Estimate::of(rule, &facts)
+    };
+    let assumed = estimate(&rule, 87_000 * 4, 0, None);
+    assert_eq!((assumed.seconds, assumed.documents_per_second), (Some(5.0), 17_400.0));
+    assert_eq!(estimate(&rule, 0, 87_000 * 2, None).seconds, Some(3.0));
+    // Earlier sweeps had children as well, but the orphans are gone by them.
+    assert_eq!(estimate(&rule, 87_000 * 4, 87_000, Some(8700.0)).seconds, Some(11.0));
+    rule.limits.rate = Some(8700);
+    assert_eq!(estimate(&rule, 87_000 * 4, 0, None).seconds, Some(50.0));
+    rule.archive = planned("    archive: {directory: /a}\n", 1).decision.countable().unwrap().archive.clone();
+    rule.limits.rate = None;
+    assert!(estimate(&rule, 0, 0, None).seconds > Some(1.0), "archiving takes time");
+}
+
+#[test]
+fn space_is_told_of_a_file_that_has_been_written() {
+    let mut rule = rule("");
+    let mut reusable = |used| {
+        rule.selection.file = Some(FileSize { size: used + MIB, free: MIB });
+        let estimate = Estimate::of(&rule, &facts(50_000, &OplogLook::None, &[]));
+        (estimate.reusable_bytes, estimate.compact_bytes)
+    };
+    // Ten million bytes of documents.
+    assert_eq!(reusable(1_000_000), (Some(500_000), Some(500_000 + MIB)));
+    assert_eq!(reusable(999_999), (None, None));
 }

@@ -23,8 +23,8 @@ const PAGE: usize = 2000;
 /// Maximum number of parents that are not there which one pass returns.
 const MAX_ABSENT: usize = 200_000;
 
-/// Counts the children of the expired documents of a rule.
-pub(crate) async fn of_expired(deployment: &Deployment, rule: &SweepRule, family: &Family) -> Result<u64> {
+/// Counts the children of the expired documents of a rule, by collection in the order of the family.
+pub(crate) async fn of_expired(deployment: &Deployment, rule: &SweepRule, family: &Family) -> Result<Vec<u64>> {
     let selection = &rule.selection;
     let hint = selection.index.as_ref().map(|index| index.name.as_str());
     let keys = family.parent_keys();
@@ -32,7 +32,7 @@ pub(crate) async fn of_expired(deployment: &Deployment, rule: &SweepRule, family
     let find = Query::find(&selection.namespace, selection.without_held(&selection.predicate)?).projection(projection);
     let find = find.hint(hint).batch_size(PAGE as u32).max_time(deployment.read_options.max_time);
     let mut expired = find.cursor(deployment).await?;
-    let mut children = 0;
+    let mut counts = vec![0; family.children.len()];
     loop {
         let mut parents = Vec::new();
         while parents.len() < PAGE {
@@ -40,12 +40,12 @@ pub(crate) async fn of_expired(deployment: &Deployment, rule: &SweepRule, family
             parents.push(parent);
         }
         if parents.is_empty() {
-            return Ok(children);
+            return Ok(counts);
         }
-        for child in &family.children {
+        for (child, count) in family.children.iter().zip(&mut counts) {
             let keys = parents.iter().filter_map(|parent| RawValue::at(parent, &child.parent_key.field));
             let keys: Vec<Bson> = keys.filter(parents::names_one).filter_map(|key| key.decoded()).collect();
-            children += number(deployment, child, doc! { &child.field: { "$in": keys } }).await?;
+            *count += number(deployment, child, doc! { &child.field: { "$in": keys } }).await?;
         }
     }
 }
