@@ -27,6 +27,8 @@ struct State {
     /// Time by which the wall clock was set forward, and back.
     forward: Duration,
     back: Duration,
+    /// When the wall clock was last set forward.
+    set_at: Option<Instant>,
     /// Time for which the machine has slept.
     slept: Duration,
     is_asleep: bool,
@@ -81,7 +83,14 @@ impl Machine {
 
     /// Sets the wall clock forward.
     pub(crate) fn set_forward(&self, by: Duration) {
-        self.state.lock().forward += by;
+        let mut state = self.state.lock();
+        state.forward += by;
+        state.set_at = Some(Instant::now());
+    }
+
+    /// Whether the wall clock was set forward at most a time ago.
+    pub(crate) fn was_set_within(&self, time: Duration) -> bool {
+        self.state.lock().set_at.is_some_and(|set_at| set_at.elapsed() <= time)
     }
 
     /// Sets the wall clock back.
