@@ -72,9 +72,12 @@ impl Stop {
         // With a handler, the write fails with an error instead, and the run says what it deleted. The handler stays when this is dropped.
         drop(signal(SignalKind::from_raw(FILE_SIZE_EXCEEDED))?);
         tokio::spawn(async move {
+            let code = of_process.next().await;
+            // Whoever is woken by the request is no longer idle.
+            let was_idle = idle.load(Ordering::Relaxed);
             // The request is passed on before it is logged: nothing may come between.
-            sender.send_replace(Some(of_process.next().await));
-            if !idle.load(Ordering::Relaxed) {
+            sender.send_replace(Some(code));
+            if !was_idle {
                 warn!("stopping after the batch in flight; a second signal stops at once");
             }
             // Its handler stays, so that further hang-ups change nothing.

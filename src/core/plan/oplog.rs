@@ -67,15 +67,19 @@ impl Entries {
 }
 
 impl Entries {
-    /// Returns the bytes that the entries of a rule's journal take in the oplog for each parent, on average over a batch: one is inserted before the batch
-    /// and removed after it, for each key by which children name their parents. None of this exists without children.
+    /// Returns the bytes that the entries of a rule's journal take in the oplog for so many parents. Each batch has one entry for each key by which children
+    /// name their parents, inserted before the batch and removed after it. A rule without children has none.
     ///
     /// Keys that are not the `_id` are taken to be as large as the `_id`s.
-    pub fn journal_bytes_per_document(self, rule: &SweepRule, ids: &[Bson]) -> f64 {
+    pub fn journal_bytes(self, rule: &SweepRule, ids: &[Bson], documents: u64) -> f64 {
+        let batch = u64::from(rule.sizes.batch).max(1);
+        let of_batch = |size: u64| if size == 0 { 0.0 } else { self.journal_bytes_of_batch(rule, ids, size as usize) };
+        (documents / batch) as f64 * of_batch(batch.min(documents)) + of_batch(documents % batch)
+    }
+
+    fn journal_bytes_of_batch(self, rule: &SweepRule, ids: &[Bson], parents: usize) -> f64 {
         let Some(family) = rule.family.as_ref().filter(|_| !ids.is_empty()) else { return 0.0 };
-        let batch = rule.sizes.batch as usize;
-        // As many as in a batch, so that the names of the elements have their length.
-        let list: Vec<Bson> = ids.iter().cycle().take(batch).cloned().collect();
+        let list: Vec<Bson> = ids.iter().cycle().take(parents).cloned().collect();
         let bytes = family.parent_keys().into_iter().map(|key| {
             let places = family.children.iter().filter(|child| child.parent_key == *key);
             let place =
@@ -93,7 +97,7 @@ impl Entries {
                 doc! { "op": "i", "ns": &journal, "ui": uuid(), "o": entry, "o2": { "_id": ObjectId::from_bytes([0; 12]) } };
             size(&stamped(inserted)) + self.bytes_of(&journal, &ObjectId::from_bytes([0; 12]).into(), None)
         });
-        bytes.sum::<f64>() / batch as f64
+        bytes.sum()
     }
 }
 

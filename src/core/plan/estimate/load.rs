@@ -3,7 +3,7 @@
 use bson::Bson;
 
 use super::EstimateFacts;
-use super::speed::assumed_seconds;
+use super::speed::{assumed_seconds, assumed_seconds_of_child};
 use crate::core::plan::oplog::Entries;
 use crate::core::plan::{ChildRule, SweepRule};
 
@@ -43,17 +43,16 @@ impl Load {
             Some((own? + of_children).round() as u64)
         };
         let number_of = |children: &Vec<Part>| children.iter().map(|part| part.number).sum::<f64>().round() as u64;
-        let own_oplog = oplog_bytes_per_document(rule, facts.ids, facts.wire_version).map(|each| {
-            let journal = Entries::of(facts.wire_version).journal_bytes_per_document(rule, facts.ids);
-            number * (each + journal)
-        });
+        let own_oplog = oplog_bytes_per_document(rule, facts.ids, facts.wire_version)
+            .map(|each| number * each + Entries::of(facts.wire_version).journal_bytes(rule, facts.ids, documents));
 
         let own_seconds = assumed_seconds(rule, facts.cache);
-        let of_children: f64 =
-            children.iter().flatten().map(|part| part.number * assumed_seconds(&part.child.rule, facts.cache)).sum();
+        let seconds_of = |number: fn(&Part) -> f64| -> f64 {
+            children.iter().flatten().map(|part| number(part) * assumed_seconds_of_child(part.child, facts.cache)).sum()
+        };
+        let of_children = seconds_of(|part| part.number);
         // What earlier sweeps took for a document, they took with its children.
-        let orphans: f64 =
-            children.iter().flatten().map(|part| part.orphans * assumed_seconds(&part.child.rule, facts.cache)).sum();
+        let orphans = seconds_of(|part| part.orphans);
         let (seconds, documents_per_second) = match facts.measured_speed {
             Some(speed) => (Some(number / speed + orphans), speed),
             None => {

@@ -127,7 +127,7 @@ fn children_go_in_the_proportion_of_their_parents_and_orphans_within_what_the_li
     assert_eq!((whole.documents, whole.children, whole.bytes), (1000, Some(5100), Some(610_000)));
     let deletes = 119.0 * (1000.0 + 5100.0);
     let journal = whole.oplog_bytes.unwrap() as f64 - deletes;
-    // A key in a list of numbers below 2000 takes 6 to 9 bytes more than its value's, and each batch has two entries.
+    // A key in a list of numbers below 2000 takes 6 to 9 bytes more than its value's, and the only batch has two entries.
     assert!(journal > 1000.0 * 9.0 && journal < 1000.0 * 10.0, "{journal}");
     let of = |most| {
         let estimate = estimate(&rule, Some(most));
@@ -158,11 +158,12 @@ fn parents_and_children_share_the_rate_and_each_takes_its_time_without_a_history
         let facts = EstimateFacts { children: Some(&children), measured_speed: speed, ..facts(87_000, &OplogLook::None, &ids) };
         Estimate::of(rule, &facts)
     };
-    let assumed = estimate(&rule, 87_000 * 4, 0, None);
-    assert_eq!((assumed.seconds, assumed.documents_per_second), (Some(5.0), 17_400.0));
-    assert_eq!(estimate(&rule, 0, 87_000 * 2, None).seconds, Some(3.0));
+    // A child takes the time of three documents.
+    let assumed = estimate(&rule, 87_000 * 3, 0, None);
+    assert_eq!((assumed.seconds, assumed.documents_per_second), (Some(10.0), 8700.0));
+    assert_eq!(estimate(&rule, 0, 87_000 * 2, None).seconds, Some(7.0));
     // Earlier sweeps had children as well, but the orphans are gone by them.
-    assert_eq!(estimate(&rule, 87_000 * 4, 87_000, Some(8700.0)).seconds, Some(11.0));
+    assert_eq!(estimate(&rule, 87_000 * 4, 87_000, Some(8700.0)).seconds, Some(13.0));
     rule.limits.rate = Some(8700);
     assert_eq!(estimate(&rule, 87_000 * 4, 0, None).seconds, Some(50.0));
     rule.archive = planned("    archive: {directory: /a}\n", 1).decision.countable().unwrap().archive.clone();
@@ -181,4 +182,32 @@ fn space_is_told_of_a_file_that_has_been_written() {
     // Ten million bytes of documents.
     assert_eq!(reusable(1_000_000), (Some(500_000), Some(500_000 + MIB)));
     assert_eq!(reusable(999_999), (None, None));
+}
+
+#[test]
+fn each_batch_of_parents_has_its_entries_in_the_journal_and_the_last_one_fewer_parents() {
+    let (oplog, ids) = (full(), [Bson::Int32(1)]);
+    let rule = with_children();
+    let batch = u64::from(rule.sizes.batch);
+    let journal = |documents: u64| {
+        let children = counted(&rule, 0, 0);
+        let estimate = Estimate::of(&rule, &EstimateFacts { children: Some(&children), ..facts(documents, &oplog, &ids) });
+        estimate.oplog_bytes.unwrap() - 119 * documents
+    };
+    let (whole, one) = (journal(batch), journal(1));
+    assert_eq!([journal(0), journal(batch * 3), journal(batch * 2 + 1)], [0, whole * 3, whole * 2 + one]);
+    // The entries of one parent: names, run, time, and the delete of the entry.
+    assert!(one > 300 && one < 700 && one < whole, "{one} {whole}");
+}
+
+#[test]
+fn a_large_document_takes_longer() {
+    let mut rule = rule("");
+    let mut seconds = |bytes| {
+        rule.selection.average_bytes = Some(bytes);
+        let facts = EstimateFacts { measured_speed: None, ..facts(87_000, &OplogLook::None, &[]) };
+        Estimate::of(&rule, &facts).seconds.unwrap()
+    };
+    // 87,000 documents take a second, and each byte beyond a thousand two nanoseconds.
+    assert_eq!([seconds(10.0), seconds(1000.0), seconds(251_000.0)], [1.0, 1.0, 44.5]);
 }

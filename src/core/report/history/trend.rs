@@ -30,7 +30,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(if values.len() % 2 == 1 { upper } else { (values[middle - 1] + upper) / 2.0 })
 }
 
-/// Fewest documents of a sweep whose speed counts: a shorter one says little.
+/// Fewest documents, with their children, of a sweep whose speed counts: a shorter one says little.
 const ENOUGH_DELETED: u64 = 1_000;
 
 /// Returns the documents per second of the largest sweep of each rule in some recorded runs, without the pauses that do not
@@ -46,7 +46,8 @@ pub fn speeds(runs: &[Document]) -> BTreeMap<(String, String), f64> {
         let paused: u64 = others.filter_map(|wait| count_in(&paused, wait.name())).sum();
         let Some(millis) = millis.checked_sub(paused).filter(|millis| *millis > 0) else { continue };
         let found = largest.entry((name.to_owned(), namespace.to_owned())).or_default();
-        if deleted >= ENOUGH_DELETED && deleted > found.0 {
+        let with_children = deleted + count_in(rule, "childrenDeletedCount").unwrap_or(0);
+        if with_children >= ENOUGH_DELETED && deleted > found.0 {
             *found = (deleted, deleted as f64 * 1000.0 / millis as f64);
         }
     }
@@ -90,10 +91,14 @@ mod tests {
         let runs = [
             doc! { "rules": [rule("a", 5_000, 1_000, 0), rule("b", 999, 10, 0), rule("c", 2_000, 500, 500)] },
             doc! { "rules": [rule("a", 20_000, 12_000, 2_000), { "name": "a", "namespace": "app.c", "deletedCount": 90_000 }] },
+            doc! { "rules": [
+                { "name": "files", "namespace": "app.c", "deletedCount": 50_i64, "childrenDeletedCount": 950_i64, "durationMs": 500_i64 },
+                { "name": "few", "namespace": "app.c", "deletedCount": 50_i64, "childrenDeletedCount": 949_i64, "durationMs": 500_i64 },
+            ] },
             doc! { "status": "running" },
         ];
-        let of_a = ("a".to_owned(), "app.c".to_owned());
-        assert_eq!(speeds(&runs), BTreeMap::from([(of_a, 2_000.0)]));
+        let of = |name: &str| (name.to_owned(), "app.c".to_owned());
+        assert_eq!(speeds(&runs), BTreeMap::from([(of("a"), 2_000.0), (of("files"), 100.0)]));
     }
 
     #[test]
