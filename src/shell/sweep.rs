@@ -70,6 +70,8 @@ use crate::shell::server::watch::holds::HoldsView;
 pub(crate) struct RuleSweep {
     deployment: Deployment,
     rule: SweepRule,
+    /// Whether it deletes the children of another rule.
+    is_of_children: bool,
     /// The collections that it is bound to, those of the children and of their parents included.
     binding: Arc<Binding>,
     /// Whether the `_id`s are in the order of the storage; `None` if that is unknown.
@@ -123,8 +125,9 @@ impl RuleSweep {
             }
         }
         let of_child = |child: &ChildRule| {
-            let sweep = Self::new(deployment, &child.rule, &GoesBy::default(), grant, watches, leases, archive.clone());
-            Arc::new(Self { binding: binding.clone(), ..sweep })
+            let mut sweep = Self::new(deployment, &child.rule, &GoesBy::default(), grant, watches, leases, archive.clone());
+            confirm_by_majority(&mut sweep.write_concern);
+            Arc::new(Self { is_of_children: true, binding: binding.clone(), ..sweep })
         };
         let children = rule.family.as_ref().map_or_else(Vec::new, |family| family.children.iter().map(of_child).collect());
         if let (Some(holds), Some(keys)) = (&mut rule.selection.holds, &findings.held_keys) {
@@ -133,10 +136,11 @@ impl RuleSweep {
         }
         let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
         let mut write_concern = gates::lag::write_concern(&deployment.write_concern, lag.as_ref(), &watches.lag);
-        if rule.family.is_some() || is_of_children(&rule) {
+        if rule.family.is_some() {
             confirm_by_majority(&mut write_concern);
         }
         Self {
+            is_of_children: false,
             write_concern,
             lag,
             oplog_bytes_per_document: findings.oplog_bytes_per_document,
@@ -154,11 +158,6 @@ impl RuleSweep {
             ended: watch::Sender::new(false),
             children,
         }
-    }
-
-    /// Whether this is the sweep of children.
-    fn is_of_children(&self) -> bool {
-        is_of_children(&self.rule)
     }
 
     /// Keeps the batches in flight from sending anything again.
@@ -180,11 +179,6 @@ impl RuleSweep {
             () = self.ended() => None,
         }
     }
-}
-
-/// Whether a rule is that of children, whose collection is not that of the rule in the policy.
-fn is_of_children(SweepRule { namespace, selection, .. }: &SweepRule) -> bool {
-    selection.namespace != *namespace && !selection.is_buckets()
 }
 
 /// The parts of the run that its rules share.

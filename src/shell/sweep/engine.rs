@@ -357,7 +357,7 @@ impl<'a> Engine<'a> {
         self.outcome.unconfirmed += if self.outcome.weak_write_concern.is_some() { deleted } else { unconfirmed };
         self.outcome.batches += 1;
         self.outcome.uncertain |= uncertain;
-        if !self.sweep.is_of_children() {
+        if !self.sweep.is_of_children {
             self.run.progress.deleted(deleted);
         }
         self.pace.set_gentle(self.gates.is_cramped());

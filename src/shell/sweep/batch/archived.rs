@@ -179,7 +179,7 @@ async fn file(sweep: &RuleSweep, archive: &RuleArchive) -> Result<Option<Arc<tok
     }
     let Some(metadata) = sweep.unless_ended(metadata::of(&sweep.deployment, &namespace, *uuid)).await else { return Ok(None) };
     let metadata = metadata.map_err(|cause| format!("reading the collection's options and indexes: {cause}"))?;
-    let of_children = sweep.is_of_children();
+    let of_children = sweep.is_of_children;
     let begun = blocking(move || {
         let path = of_run.path().display().to_string();
         of_run.begin(&namespace, &to, &metadata, of_children).map_err(|cause| format!("archiving to `{path}`: {cause}"))

@@ -22,7 +22,7 @@ fn parents_and_children_go_by_a_majority_whatever_the_connection_string_says() {
     let sweep = sweep_of(&deployment, &with_children, &Watches::none());
     let majority = doc! { "w": "majority", "j": true };
     assert_eq!((&sweep.write_concern, &sweep.children[0].write_concern), (&majority, &majority));
-    assert!(!sweep.is_of_children() && sweep.children[0].is_of_children());
+    assert!(!sweep.is_of_children && sweep.children[0].is_of_children);
     assert_eq!(sweep_of(&deployment, &alone, &Watches::none()).write_concern, doc! { "w": 1, "j": true });
 }
 
