@@ -15,7 +15,7 @@
 //!         after each reply: go on, halve the batch, wait and retry, or give up       attempts
 //!         return the permit
 //!     record each batch that has finished: counts, pace, refunds                     engine
-//!     if the rule has children: delete those of the batch, in batches of their own   engine::family, child_pages
+//!     if the rule has children: delete those of the batch, in batches of their own   family, child_pages
 //! wait for the batches in flight, but not longer than a server that still answers takes, and return the outcome
 //! ```
 //!
@@ -32,6 +32,7 @@
 mod batch;
 mod budget;
 mod engine;
+mod family;
 mod gates;
 mod sources;
 
@@ -46,7 +47,8 @@ use tokio::sync::watch;
 
 pub(crate) use batch::archived::RuleArchive;
 pub(crate) use budget::{Limits, Permit, RunBudget};
-use engine::{Engine, Family, confirm_by_majority};
+use engine::Engine;
+use family::{ParentSweep, confirm_by_majority};
 use gates::lag::LagGate;
 pub(crate) use gates::oplog::oplog_in_flight;
 
@@ -221,9 +223,9 @@ pub(crate) fn asked_reason(stop: &Stop) -> StopReason {
 ///
 /// Never fails as a whole: the outcome also counts what was deleted before an error.
 pub(crate) async fn sweep(sweep: Arc<RuleSweep>, run: RunContext<'_>, permit: Permit) -> Outcome {
+    let Some(family) = &sweep.rule.family else { return Engine::new(sweep, run).run(permit).await };
     let budget = run.budget.of_children();
-    let family = Family::of(&sweep, RunContext { budget: &budget, ..run });
-    Engine::new(sweep, run, family).run(permit).await
+    ParentSweep::new(&sweep, family, run, RunContext { budget: &budget, ..run }).run(permit).await
 }
 
 /// Returns the reason why a rule may not begin or go on now; `None` if it may.

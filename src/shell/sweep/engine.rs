@@ -1,9 +1,8 @@
 //! The loop of one rule: waits until a batch may go, takes it from the source, starts it, and records the batches that have finished.
 
 mod admission;
-mod family;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,32 +23,37 @@ use crate::core::plan::outcome::{Archived, End, FixedLatency, Outcome};
 use crate::core::plan::waits::{Wait, Waited};
 use crate::shell::server::delete::DeleteError;
 use crate::shell::server::delete::restriction::Restriction;
-pub(super) use family::{Family, confirm_by_majority};
 
 /// Maximum time to look what became of the collections of a sweep that has failed, or has to end.
 const MAX_LAST_LOOK: Duration = Duration::from_secs(3);
 
+/// A batch that may be sent at once.
+pub(super) struct Admitted {
+    pub restriction: Box<Restriction>,
+    /// Maximum number of its documents at the time it was made.
+    pub asked: u64,
+    permit: Permit,
+}
+
 /// The state of one rule's loop.
 pub(super) struct Engine<'a> {
-    sweep: Arc<RuleSweep>,
-    run: RunContext<'a>,
+    pub(super) sweep: Arc<RuleSweep>,
+    pub(super) run: RunContext<'a>,
     concurrency: usize,
     pace: Pace,
     pub(super) gates: Gates<'a>,
     /// Documents that the rule may still ask for.
-    allowance: Option<u64>,
+    pub(super) allowance: Option<u64>,
     in_flight: JoinSet<FinishedBatch>,
     /// Whether a batch was not sent as a whole, or the reply to a delete was no longer waited for.
     gave_up: bool,
     /// Whether the last batch was done, and every reply to it came.
-    is_settled: bool,
-    /// The children of the rule's documents; `None` if it has none.
-    family: Option<Box<Family<'a>>>,
-    outcome: Outcome,
+    pub(super) is_settled: bool,
+    pub(super) outcome: Outcome,
 }
 
 impl<'a> Engine<'a> {
-    pub(super) fn new(sweep: Arc<RuleSweep>, run: RunContext<'a>, family: Option<Box<Family<'a>>>) -> Self {
+    pub(super) fn new(sweep: Arc<RuleSweep>, run: RunContext<'a>) -> Self {
         let limits = &sweep.rule.limits;
         let capabilities = &sweep.deployment.facts.capabilities;
         Self {
@@ -65,7 +69,6 @@ impl<'a> Engine<'a> {
             in_flight: JoinSet::new(),
             gave_up: false,
             is_settled: false,
-            family,
             outcome: Outcome {
                 deleted: 0,
                 batches: 0,
@@ -83,9 +86,23 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Sweeps a rule without children.
     pub(super) async fn run(mut self, permit: Permit) -> Outcome {
+        let swept = self.start_batches(permit).await;
+        self.end(swept).await;
+        self.into_outcome().await
+    }
+
+    async fn start_batches(&mut self, permit: Permit) -> Result<(), End> {
+        let sweep = self.sweep.clone();
+        let mut source = self.open(&sweep, permit, false).await?;
+        self.start_batches_of(&mut source).await
+    }
+
+    /// Ends the sweep, once the last batch was started, or it came to its end earlier.
+    pub(super) async fn end(&mut self, started: Result<(), End>) {
         let mut stopped = None;
-        self.outcome.end = match self.start_batches(permit).await {
+        self.outcome.end = match started {
             Ok(()) => match self.finish_batches().await {
                 Err(end @ (End::Failed(_) | End::Partial(StopReason::LockLost))) => end,
                 // Everything is in flight, so a request to stop makes the sweep partial only if a batch is given up.
@@ -97,19 +114,20 @@ impl<'a> Engine<'a> {
             Err(end) => end,
         };
         self.wait_for_last().await;
-        if let Some(family) = self.family.take() {
-            family.end(&mut self.outcome).await;
-        }
         if let (true, End::Complete, Some(end)) = (self.gave_up, &self.outcome.end, stopped) {
             self.outcome.end = end;
         }
+    }
+
+    /// Returns the outcome of a sweep that has ended.
+    pub(super) async fn into_outcome(mut self) -> Outcome {
         self.look_at_collections().await;
         self.outcome.fixed_latency = self.decisive_fixed_latency();
         self.outcome
     }
 
-    /// Ends the sweep. Batches in flight are waited for, because their deletes belong in the counts, but they are not sent again.
-    async fn wait_for_last(&mut self) {
+    /// Waits for the batches in flight, because their deletes belong in the counts. They are not sent again.
+    pub(super) async fn wait_for_last(&mut self) {
         self.sweep.end();
         while let Some(finished) = self.in_flight.join_next().await {
             if let Err(end) = self.record(finished)
@@ -163,37 +181,36 @@ impl<'a> Engine<'a> {
         Some(FixedLatency { latency, batch_size: self.pace.max_batch_size(), concurrency: self.concurrency })
     }
 
-    /// Starts batches until nothing is left.
+    /// Opens the source of the batches; `by_ids` asks for one whose batches are lists of `_id`s.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
-    async fn start_batches(&mut self, permit: Permit) -> Result<(), End> {
+    pub(super) async fn open<'s>(&mut self, sweep: &'s RuleSweep, permit: Permit, by_ids: bool) -> Result<Source<'s>, End> {
         self.check_stop()?;
-        let permit = if self.family.is_some() { self.finish_family(permit).await? } else { permit };
-        let sweep = self.sweep.clone();
         let rate = self.run.budget.slowest_rate(sweep.rule.limits.rate);
-        // Once archived, the documents of a range may have to be deleted by their `_id`s, which do not lead to a shard. Children are found by the
-        // `_id`s of their parents.
-        let by_ids = self.has_delete_limit()
-            || self.family.is_some()
-            || sweep.archive.is_some() && !sweep.rule.selection.shard_key.is_empty();
+        // Once archived, the documents of a range may have to be deleted by their `_id`s, which do not lead to a shard.
+        let by_ids = by_ids || self.has_delete_limit() || sweep.archive.is_some() && !sweep.rule.selection.shard_key.is_empty();
         if let Some(holds) = &sweep.holds {
             self.wait(holds.fresh()).await?.map_err(End::Failed)?;
         }
-        let mut source = self.wait(Source::open(&sweep, rate, by_ids)).await?.map_err(End::Failed)?;
+        let source = self.wait(Source::open(sweep, rate, by_ids)).await?.map_err(End::Failed)?;
         drop(permit);
-        self.start_batches_of(&mut source).await?;
-        if self.family.is_some() {
-            self.finish_batches().await?;
-            self.delete_orphans().await?;
-        }
-        Ok(())
+        Ok(source)
     }
 
     /// Starts the batches of a source until nothing is left.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
-    async fn start_batches_of(&mut self, source: &mut Source<'_>) -> Result<(), End> {
-        let sweep = self.sweep.clone();
+    pub(super) async fn start_batches_of(&mut self, source: &mut Source<'_>) -> Result<(), End> {
+        while let Some(batch) = self.next(source).await? {
+            self.start(batch);
+        }
+        Ok(())
+    }
+
+    /// Waits until a batch may go, and takes it from a source; `None` if nothing is left.
+    ///
+    /// Errors: the end of the sweep, if it comes earlier.
+    pub(super) async fn next(&mut self, source: &mut Source<'_>) -> Result<Option<Admitted>, End> {
         loop {
             // Find the next batch while earlier ones are in flight, but only without a limit or a rate and once the server has proved fast.
             // Otherwise find it just before sending, so that no writer can add to it and its size is current.
@@ -208,34 +225,25 @@ impl<'a> Engine<'a> {
                 if self.wait_for_refund().await? {
                     continue;
                 }
-                return self.end_at_limit(source).await;
+                return self.end_at_limit(source).await.map(|()| None);
             }
-            let Some((restriction, asked)) = self.take(source, reserved).await? else { return Ok(()) };
+            let Some((restriction, asked)) = self.take(source, reserved).await? else { return Ok(None) };
             // Gates may have closed meanwhile.
             let admitted = self.admit(permit).await;
             if admitted.is_err() {
                 self.run.budget.settle(asked, 0);
             }
             let (permit, _) = admitted?;
-            let (restriction, entries) = match &self.family {
-                Some(_) => self.enter(restriction, asked).await?,
-                None => (restriction, Vec::new()),
-            };
-            self.gates.sent(asked);
-            self.in_flight.spawn(machine::here(batch::run(
-                sweep.clone(),
-                restriction,
-                asked,
-                permit,
-                self.outcome.paused[Wait::PauseFile],
-            )));
-            if self.family.is_some() {
-                self.finish_batches().await?;
-            }
-            for entry in entries {
-                self.delete_children(entry).await?;
-            }
+            return Ok(Some(Admitted { restriction, asked, permit }));
         }
+    }
+
+    /// Starts a batch.
+    pub(super) fn start(&mut self, batch: Admitted) {
+        let Admitted { restriction, asked, permit } = batch;
+        self.gates.sent(asked);
+        let paused = self.outcome.paused[Wait::PauseFile];
+        self.in_flight.spawn(machine::here(batch::run(self.sweep.clone(), restriction, asked, permit, paused)));
     }
 
     /// Whether a delete limit applies. A batch must then not include documents that others insert into its range during the
@@ -285,7 +293,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn check_stop(&self) -> Result<(), End> {
+    pub(super) fn check_stop(&self) -> Result<(), End> {
         match stop_reason(&self.sweep.rule, self.run.budget, self.run.stop) {
             Some(reason) => Err(End::Partial(reason)),
             None => Ok(()),
@@ -295,7 +303,7 @@ impl<'a> Engine<'a> {
     /// Awaits a future that only waits or reads, and records the batches that finish meanwhile.
     ///
     /// Errors: the end of the sweep, if the rule may not go on.
-    async fn wait<T>(&mut self, future: impl Future<Output = T>) -> Result<T, End> {
+    pub(super) async fn wait<T>(&mut self, future: impl Future<Output = T>) -> Result<T, End> {
         let (sweep, RunContext { budget, stop, .. }) = (self.sweep.clone(), self.run);
         let stopped = stopped(&sweep.rule, budget, stop);
         tokio::pin!(future, stopped);
@@ -311,7 +319,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    async fn finish_batches(&mut self) -> Result<(), End> {
+    pub(super) async fn finish_batches(&mut self) -> Result<(), End> {
         while !self.in_flight.is_empty() {
             self.join_next().await?;
         }

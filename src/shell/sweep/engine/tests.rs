@@ -34,7 +34,7 @@ use crate::testing::made_up::sweep;
 use crate::testing::scripted::Script;
 use crate::testing::scripted::ScriptedReply::{self, Batch, End as Last};
 
-pub(super) fn sweep_of(deployment: &Deployment, rule: &SweepRule, watches: &Watches) -> Arc<RuleSweep> {
+pub(in crate::shell::sweep) fn sweep_of(deployment: &Deployment, rule: &SweepRule, watches: &Watches) -> Arc<RuleSweep> {
     let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
     Arc::new(RuleSweep::new(deployment, rule, &GoesBy::default(), &grant, watches, &Leases::default(), None))
 }
@@ -46,13 +46,17 @@ pub(super) async fn with_engine<T>(sweep: &Arc<RuleSweep>, act: impl AsyncFnOnce
 
 /// Does something with the engine of a sweep, in a run with limits.
 pub(super) async fn with_engine_of<T>(sweep: &Arc<RuleSweep>, limits: &Limits, act: impl AsyncFnOnce(&mut Engine<'_>) -> T) -> T {
+    with_run(limits, async |run| act(&mut Engine::new(sweep.clone(), run)).await).await
+}
+
+/// Does something in a run with limits.
+pub(in crate::shell::sweep) async fn with_run<T>(limits: &Limits, act: impl AsyncFnOnce(RunContext<'_>) -> T) -> T {
     let budget = RunBudget::new(Instant::now(), limits);
     let progress = Progress::new(Show::Nothing, 1, None);
     let progress = progress.begin("app.c", None);
     let (_signals, receiver) = watch::channel(None);
     let stop = Stop::by(receiver);
-    let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop, watches: &Watches::none() };
-    act(&mut Engine::new(sweep.clone(), run, Family::of(sweep, run))).await
+    act(RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop, watches: &Watches::none() }).await
 }
 
 /// Returns the sweep of a rule on a service that knows no `collectionUUID`, whose catalog shows a collection with these bytes in its UUID. The rule was planned

@@ -83,7 +83,7 @@ async fn sweep(gate: OplogGate, stop: &Stop, meanwhile: impl AsyncFnOnce(&Arc<Sc
     let progress = progress.begin("app.c", None);
     let permit = budget.acquire().await;
     let run = RunContext { run_id: "r", budget: &budget, progress: &progress, stop, watches: &Watches::none() };
-    let mut engine = Engine::new(Arc::new(sweep), run, None);
+    let mut engine = Engine::new(Arc::new(sweep), run);
     engine.gates.oplog = Some(gate);
     let (outcome, ()) = tokio::join!(engine.run(permit), meanwhile(&script));
     (outcome, script)

@@ -3,11 +3,13 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{DateTime, Timestamp};
 
-use super::super::tests::{sweep_of, with_engine};
 use super::*;
 use crate::core::plan::SweepRule;
+use crate::shell::server::look::children::FoundOrphans;
 use crate::shell::server::watch::Watches;
 use crate::shell::server::watch::lag::LagSource;
+use crate::shell::sweep::Limits;
+use crate::shell::sweep::engine::tests::{sweep_of, with_run};
 use crate::shell::sweep::gates::lag::LagGate;
 use crate::testing::made_up::with_children;
 use crate::testing::scripted::Script;
@@ -50,6 +52,12 @@ fn of_children(script: &Arc<Script>) -> Arc<RuleSweep> {
     sweep_of(&script.deployment(), &with_children(), &Watches::none())
 }
 
+/// Does something with the sweep of a rule with children.
+async fn with_parents<T>(sweep: &Arc<RuleSweep>, act: impl AsyncFnOnce(&mut ParentSweep<'_>) -> T) -> T {
+    let family = sweep.rule.family.as_ref().unwrap();
+    with_run(&Limits::default(), async |run| act(&mut ParentSweep::new(sweep, family, run, run)).await).await
+}
+
 /// Finishes a journal with one entry, of parent 1 and with children in these places. Returns the commands that were sent after the entry was read.
 async fn finish(places: &[(&str, &str)], after: impl IntoIterator<Item = ScriptedReply>) -> Vec<Document> {
     let children: Vec<Document> =
@@ -57,7 +65,9 @@ async fn finish(places: &[(&str, &str)], after: impl IntoIterator<Item = Scripte
     let at = DateTime::from_millis(1_600_000_000_000);
     let entry = doc! { "_id": 7, "run": "earlier", "at": at, "field": "_id", "parents": [1], "children": children };
     let script = Script::new([Batch(vec![entry]), confirmed()].into_iter().chain(after));
-    if let Err(super::End::Failed(why)) = with_engine(&of_children(&script), async |engine| engine.finish_journal().await).await {
+    if let Err(super::End::Failed(why)) =
+        with_parents(&of_children(&script), async |parents| parents.finish_journal().await).await
+    {
         panic!("{why}: {:?}", script.sent());
     }
     assert!(script.sent()[0].to_string().contains(r#""namespace": "app.c", "run": { "$ne": "r" }"#));
@@ -112,14 +122,11 @@ async fn only_parents_that_a_majority_has_are_entered_and_deleted_by_a_clock_tha
     let entered = Reply(doc! { "n": 1, "ok": 1.0 });
     let script = Script::new([Reply(doc! { "localTime": at, "ok": 1.0 }), confirmed(), there, End, entered]);
     let ids = [1, 2].map(|id| RawValue::of(id).unwrap());
-    let batch = Box::new(Restriction::Ids(ids.to_vec()));
+    let batch = Restriction::Ids(ids.to_vec());
     let sweep = of_children(&script);
-    let entered = with_engine(&sweep, async |engine| {
-        let entered = engine.enter(batch, 2).await;
-        (entered, engine.family.as_ref().map(|family| family.left))
-    });
+    let entered = with_parents(&sweep, async |parents| (parents.enter_in_journal(batch).await, parents.left));
     let (Ok((batch, entries)), left) = entered.await else { panic!("{:?}", script.sent()) };
-    assert_eq!((*batch, left), (Restriction::Ids(vec![ids[1].clone()]), Some(1)));
+    assert_eq!((batch, left), (Restriction::Ids(vec![ids[1].clone()]), 1));
     let [entry] = &entries[..] else { panic!("{entries:?}") };
     assert_eq!((entry.at, entry.parents.as_slice()), (at, &ids[1..]));
     let sent = script.sent();
@@ -149,14 +156,14 @@ async fn parents_are_entered_by_their_keys_and_the_delete_repeats_these() {
     let script = Script::new([clock, confirmed(), there, End, keys, End, entered]);
     let sweep = sweep_of(&script.deployment(), &rule, &Watches::none());
     let ids: Vec<RawValue> = (1..=5).map(|id| RawValue::of(id).unwrap()).collect();
-    let batch = Box::new(Restriction::Ids(ids.clone()));
-    let Ok((batch, entries)) = with_engine(&sweep, async |engine| engine.enter(batch, 5).await).await else {
+    let batch = Restriction::Ids(ids.clone());
+    let Ok((batch, entries)) = with_parents(&sweep, async |parents| parents.enter_in_journal(batch).await).await else {
         panic!("{:?}", script.sent());
     };
     // Those with several keys stay, and so does one that gets another key meanwhile. One without a key has no children.
     let keys = doc! { "$and": [{ "n": { "$in": ["a", null, null] } }, { "n": { "$not": { "$type": "array" } } }] };
     let condition = RawDocumentBuf::try_from(&doc! { "$and": [keys] }).unwrap();
-    assert_eq!(*batch, Restriction::Sharded(vec![(condition, ids[..3].to_vec())]));
+    assert_eq!(batch, Restriction::Sharded(vec![(condition, ids[..3].to_vec())]));
     let [entry] = &entries[..] else { panic!("{entries:?}") };
     assert_eq!(
         (entry.field.as_str(), entry.parents.as_slice(), entry.ids.as_slice()),
@@ -178,7 +185,7 @@ async fn the_children_of_a_parent_that_is_there_with_another_key_stay() {
     let done = Reply(doc! { "n": 1, "ok": 1.0 });
     let script = Script::new([Batch(vec![entry]), confirmed(), End, confirmed(), there, End, End, done, End]);
     let sweep = sweep_of(&script.deployment(), &rule, &Watches::none());
-    if with_engine(&sweep, async |engine| engine.finish_journal().await).await.is_err() {
+    if with_parents(&sweep, async |parents| parents.finish_journal().await).await.is_err() {
         panic!("{:?}", script.sent());
     }
     let sent = script.sent();
@@ -188,15 +195,14 @@ async fn the_children_of_a_parent_that_is_there_with_another_key_stay() {
 
 #[tokio::test]
 async fn what_became_of_the_children_is_added_to_what_became_of_the_parents() {
-    with_engine(&of_children(&Script::new([])), async |engine| {
-        (engine.outcome.batches, engine.outcome.unconfirmed) = (2, 4);
-        let mut family = engine.family.take().unwrap();
-        let member = &mut family.members[0];
+    with_parents(&of_children(&Script::new([])), async |parents| {
+        (parents.engine.outcome.batches, parents.engine.outcome.unconfirmed) = (2, 4);
+        let member = &mut parents.members[0];
         member.before_orphans = Some(6);
         let of_child = &mut member.engine.outcome;
         (of_child.batches, of_child.deleted, of_child.unconfirmed, of_child.uncertain) = (3, 10, 5, true);
-        family.end(&mut engine.outcome).await;
-        let outcome = &engine.outcome;
+        parents.end_children().await;
+        let outcome = &parents.engine.outcome;
         assert_eq!((outcome.deleted, outcome.batches, outcome.unconfirmed, outcome.uncertain), (0, 5, 9, true));
         let [of_child] = &outcome.children.as_ref().unwrap().collections[..] else { panic!("{:?}", outcome.children) };
         assert_eq!((of_child.deleted, of_child.orphans, of_child.uncertain), (10, 4, true));
@@ -206,7 +212,7 @@ async fn what_became_of_the_children_is_added_to_what_became_of_the_parents() {
 
 /// Deletes what a pass has found: the orphans of one parent, if any is still there, among others that the pass could tell of or not. Returns whether
 /// they are looked for again.
-async fn pass(engine: &mut Engine<'_>, script: &Script, is_there: bool, has_more: bool) -> bool {
+async fn pass(parents: &mut ParentSweep<'_>, script: &Script, is_there: bool, has_more: bool) -> bool {
     let id = ObjectId::from_bytes([1; 12]);
     let old = doc! { "_id": 7, "first": id, "last": id, "count": 1 };
     let has_parents = || Batch(vec![doc! { "_id": 1 }]);
@@ -218,9 +224,8 @@ async fn pass(engine: &mut Engine<'_>, script: &Script, is_there: bool, has_more
     } else {
         script.then([End]);
     }
-    let family = engine.sweep.rule.family.clone().unwrap();
     let found = FoundOrphans { count: 1, old: 1, parents: vec![RawValue::of(7).unwrap()], has_more };
-    match engine.delete_found_orphans(0, &family.children[0], &found).await {
+    match parents.delete_found_orphans(0, &found).await {
         Ok(goes_on) => goes_on,
         Err(super::End::Failed(why)) => panic!("{why}: {:?}", script.sent().last()),
         Err(_) => panic!("{:?}", script.sent().last()),
@@ -230,13 +235,13 @@ async fn pass(engine: &mut Engine<'_>, script: &Script, is_there: bool, has_more
 #[tokio::test(start_paused = true)]
 async fn orphans_are_looked_for_again_only_if_the_pass_could_not_tell_of_all_and_some_went() {
     let script = Script::new([]);
-    with_engine(&of_children(&script), async |engine| {
+    with_parents(&of_children(&script), async |parents| {
         for (is_there, has_more, goes_on) in
             [(true, true, true), (false, true, false), (true, false, false), (false, false, false)]
         {
-            assert_eq!(pass(engine, &script, is_there, has_more).await, goes_on, "{is_there} {has_more}");
+            assert_eq!(pass(parents, &script, is_there, has_more).await, goes_on, "{is_there} {has_more}");
         }
-        assert_eq!(engine.family.as_ref().unwrap().members[0].engine.outcome.deleted, 2);
+        assert_eq!(parents.members[0].engine.outcome.deleted, 2);
     })
     .await;
 }
