@@ -222,7 +222,9 @@ impl Selection {
     pub(crate) fn without_held(&self, filter: &Document) -> Result<RawDocumentBuf, bson::error::Error> {
         let filter = RawDocumentBuf::try_from(filter)?;
         match self.unheld()? {
-            Some(unheld) => raw::written(filter.as_bytes().len() + unheld.bytes(), |fields| unheld.write_with(fields, &filter)),
+            Some(unheld) => raw::written(filter.as_bytes().len() + unheld.bytes(), |fields| {
+                unheld.write_with(fields, |query| query.all_of(&filter))
+            }),
             None => Ok(filter),
         }
     }

@@ -1,10 +1,14 @@
 //! Values as the bytes that a server sent. They are sent back as they are, and need not be valid: a mongod stores strings of any bytes.
 
+mod list;
+
 use std::io::Write;
 
 use bson::raw::{CStr, RawDocument, RawDocumentBuf};
 use bson::spec::ElementType;
 use bson::{Bson, Document, doc};
+
+pub(crate) use list::RawList;
 
 /// A value that is not decoded. Two are equal if their types and bytes are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +31,7 @@ impl RawValue {
     /// Creates a list of values.
     pub(crate) fn list(values: &[Self]) -> Result<Self, bson::error::Error> {
         let capacity = values.iter().map(|value| value.bytes.len() + AROUND_ITEM).sum::<usize>() + AROUND_FIELDS;
-        let list = written(capacity, |list| values.iter().enumerate().for_each(|(n, value)| list.item(n, value)))?;
+        let list = written(capacity, |list| values.iter().enumerate().for_each(|(n, value)| list.item(n, value.into())))?;
         let mut bytes = list.into_bytes();
         bytes.shrink_to_fit();
         Ok(Self { kind: ElementType::Array, bytes })
@@ -36,21 +40,13 @@ impl RawValue {
     /// Returns the values of a list; none for any other value.
     pub(crate) fn items(&self) -> Vec<Self> {
         let list = (self.kind == ElementType::Array).then(|| RawDocument::from_bytes(&self.bytes).ok()).flatten();
-        let items = list.map(|list| elements(list).map(|(_, kind, bytes)| Self { kind, bytes: bytes.to_vec() }).collect());
+        let items = list.map(|list| elements(list).map(|(_, value)| value.into()).collect());
         items.unwrap_or_default()
     }
 
     /// Finds the value at a dotted path that leads only through documents; `None` if there is none.
     pub(crate) fn at(document: &RawDocument, path: &str) -> Option<Self> {
-        let found = |name: &str| elements(document).find(|(key, ..)| *key == name);
-        match path.split_once('.') {
-            None => found(path).map(|(_, kind, bytes)| Self { kind, bytes: bytes.to_vec() }),
-            Some((name, rest)) => {
-                let (_, kind, bytes) = found(name)?;
-                let inner = (kind == ElementType::EmbeddedDocument).then(|| RawDocument::from_bytes(bytes).ok()).flatten()?;
-                Self::at(inner, rest)
-            }
-        }
+        RawRef::at(document, path).map(Self::from)
     }
 
     /// Returns the value decoded; `None` if it is not valid.
@@ -66,6 +62,49 @@ impl RawValue {
     /// Returns the bytes of the value, as BSON has them.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+/// A value of a document or a list, where it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RawRef<'a> {
+    kind: ElementType,
+    bytes: &'a [u8],
+}
+
+impl<'a> RawRef<'a> {
+    /// Finds the value at a dotted path that leads only through documents; `None` if there is none.
+    pub(crate) fn at(document: &'a RawDocument, path: &str) -> Option<Self> {
+        let found = |name: &str| elements(document).find(|(key, _)| *key == name).map(|(_, value)| value);
+        match path.split_once('.') {
+            None => found(path),
+            Some((name, rest)) => {
+                let Self { kind, bytes } = found(name)?;
+                let inner = (kind == ElementType::EmbeddedDocument).then(|| RawDocument::from_bytes(bytes).ok()).flatten()?;
+                Self::at(inner, rest)
+            }
+        }
+    }
+
+    pub(crate) fn kind(self) -> ElementType {
+        self.kind
+    }
+
+    /// Returns the bytes of the value, as BSON has them.
+    pub(crate) fn as_bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+impl<'a> From<&'a RawValue> for RawRef<'a> {
+    fn from(value: &'a RawValue) -> Self {
+        Self { kind: value.kind, bytes: &value.bytes }
+    }
+}
+
+impl From<RawRef<'_>> for RawValue {
+    fn from(value: RawRef<'_>) -> Self {
+        Self { kind: value.kind, bytes: value.bytes.to_vec() }
     }
 }
 
@@ -101,9 +140,10 @@ impl Fields {
         self.bytes.extend_from_slice(body(document));
     }
 
-    pub(crate) fn value(&mut self, name: &CStr, value: &RawValue) {
-        self.name(value.kind, name.as_str());
-        self.bytes.extend_from_slice(&value.bytes);
+    pub(crate) fn value<'a>(&mut self, name: &CStr, value: impl Into<RawRef<'a>>) {
+        let RawRef { kind, bytes } = value.into();
+        self.name(kind, name.as_str());
+        self.bytes.extend_from_slice(bytes);
     }
 
     /// Writes a document whose fields are written by a function.
@@ -123,9 +163,9 @@ impl Fields {
         });
     }
 
-    fn item(&mut self, n: usize, value: &RawValue) {
+    fn item(&mut self, n: usize, value: RawRef<'_>) {
         self.name(value.kind, n);
-        self.bytes.extend_from_slice(&value.bytes);
+        self.bytes.extend_from_slice(value.bytes);
     }
 
     /// Writes what stands before a value. No name has a NUL: it is a number, or comes from a string of C.
@@ -139,6 +179,11 @@ impl Fields {
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
         write(self);
+        self.end_level(begin);
+    }
+
+    /// Ends a document or a list that begins at a place.
+    fn end_level(&mut self, begin: usize) {
         self.bytes.push(0);
         // A length that is too long becomes one that is refused, as does that of the whole document.
         let length = i32::try_from(self.bytes.len() - begin).unwrap_or(0);
@@ -155,7 +200,7 @@ pub(crate) fn document<'a>(
     let named = |(name, value): (&str, &'a RawValue)| Ok((bson::raw::CString::try_from(name.to_owned())?, value));
     let fields = fields.into_iter().map(named).collect::<Result<Vec<_>, bson::error::Error>>()?;
     let capacity = fields.iter().map(|(name, value)| name.as_str().len() + 2 + value.bytes.len()).sum::<usize>() + AROUND_FIELDS;
-    written(capacity, |document| fields.iter().for_each(|(name, value)| document.value(name, value)))
+    written(capacity, |document| fields.iter().for_each(|(name, value)| document.value(name, *value)))
 }
 
 /// Returns a document decoded to be shown: bytes that are not valid UTF-8 are replaced, and so is what cannot be decoded at all. Nothing can be
@@ -163,9 +208,9 @@ pub(crate) fn document<'a>(
 pub(crate) fn shown(document: &RawDocument) -> Document {
     let mut end = 4;
     let mut all = Document::new();
-    for (name, kind, bytes) in elements(document) {
-        end += 1 + name.len() + 1 + bytes.len();
-        all.insert(name, shown_value(kind, bytes));
+    for (name, value) in elements(document) {
+        end += 1 + name.len() + 1 + value.bytes.len();
+        all.insert(name, shown_value(value));
     }
     if end + 1 < document.as_bytes().len() {
         all.insert(char::REPLACEMENT_CHARACTER, Bson::Null);
@@ -173,7 +218,8 @@ pub(crate) fn shown(document: &RawDocument) -> Document {
     all
 }
 
-fn shown_value(kind: ElementType, bytes: &[u8]) -> Bson {
+fn shown_value(value: RawRef<'_>) -> Bson {
+    let RawRef { kind, bytes } = value;
     let text = || String::from_utf8_lossy(bytes.get(4..bytes.len().saturating_sub(1)).unwrap_or_default()).into_owned();
     match (kind, RawDocument::from_bytes(bytes)) {
         (ElementType::EmbeddedDocument, Ok(inner)) => Bson::Document(shown(inner)),
@@ -183,7 +229,7 @@ fn shown_value(kind: ElementType, bytes: &[u8]) -> Bson {
             ElementType::Symbol => Bson::Symbol(text()),
             _ => Bson::JavaScriptCode(text()),
         },
-        _ => RawValue { kind, bytes: bytes.to_vec() }.decoded().unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string().into()),
+        _ => RawValue::from(value).decoded().unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string().into()),
     }
 }
 
@@ -198,8 +244,8 @@ fn body(document: &RawDocument) -> &[u8] {
     &document.as_bytes()[4..document.as_bytes().len() - 1]
 }
 
-/// Returns the name, the type and the bytes of each value of a document, up to the first that has no end.
-fn elements(document: &RawDocument) -> impl Iterator<Item = (&str, ElementType, &[u8])> {
+/// Returns each value of a document with its name, up to the first that has no end.
+fn elements(document: &RawDocument) -> impl Iterator<Item = (&str, RawRef<'_>)> {
     let mut end = 4;
     document.iter_elements().map_while(move |element| {
         let element = element.ok()?;
@@ -207,7 +253,7 @@ fn elements(document: &RawDocument) -> impl Iterator<Item = (&str, ElementType, 
         // The type, the name and a NUL stand before the value.
         let begin = end + 1 + name.len() + 1;
         end = begin + element.size();
-        Some((name, element.element_type(), document.as_bytes().get(begin..end)?))
+        Some((name, RawRef { kind: element.element_type(), bytes: document.as_bytes().get(begin..end)? }))
     })
 }
 

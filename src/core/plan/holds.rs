@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bson::raw::{CStr, CString, cstr};
 use bson::spec::ElementType;
-use bson::{Bson, Document, RawDocument, RawDocumentBuf};
+use bson::{Bson, Document, RawDocumentBuf};
 
 use crate::base::values::raw::{self, Fields, RawValue};
 use crate::core::policy::Holds;
@@ -101,9 +101,9 @@ impl KeyCondition {
     }
 
     /// Writes a query together with the condition.
-    pub(crate) fn write_with(&self, fields: &mut Fields, query: &RawDocument) {
+    pub(crate) fn write_with(&self, fields: &mut Fields, query: impl Fn(&mut Fields)) {
         fields.documents(cstr!("$and"), 2, |condition, n| match n {
-            0 => condition.all_of(query),
+            0 => query(condition),
             _ => self.write(condition),
         });
     }
@@ -367,7 +367,7 @@ mod tests {
             let condition = holds.unheld().unwrap().unwrap();
             let alone = condition.document().unwrap().as_bytes().len();
             let query = RawDocumentBuf::try_from(&doc! { "at": 1 }).unwrap();
-            let together = raw::written(0, |fields| condition.write_with(fields, &query)).unwrap();
+            let together = raw::written(0, |fields| condition.write_with(fields, |whole| whole.all_of(&query))).unwrap();
             let added = together.as_bytes().len() - query.as_bytes().len();
             assert!((added..added + 30).contains(&condition.bytes()), "{added} {}", condition.bytes());
             assert!(holds.bytes() < alone && holds.bytes() + path.len() + 30 > alone, "{alone} {}", holds.bytes());

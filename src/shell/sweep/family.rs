@@ -168,7 +168,7 @@ impl<'a> ParentSweep<'a> {
     ///
     /// Errors: the end of the sweep, because there may be no entry; the batch is taken back.
     async fn enter(&mut self, mut batch: Admitted) -> Result<(Admitted, Vec<Entry>), End> {
-        match self.enter_in_journal(*batch.restriction).await {
+        match self.enter_in_journal(&batch.restriction).await {
             Ok((restriction, entries)) => {
                 batch.restriction = Box::new(restriction);
                 Ok((batch, entries))
@@ -180,10 +180,9 @@ impl<'a> ParentSweep<'a> {
         }
     }
 
-    async fn enter_in_journal(&mut self, batch: Restriction) -> Result<(Restriction, Vec<Entry>), End> {
-        let Restriction::Ids(mut ids) = batch else {
-            return Err(End::Failed("an internal error: the `_id`s of the parents are not known".to_owned()));
-        };
+    async fn enter_in_journal(&mut self, batch: &Restriction) -> Result<(Restriction, Vec<Entry>), End> {
+        let listed = batch.only_ids().ok_or_else(|| internal("the parents are not known by their `_id`s only"))?;
+        let mut ids: Vec<RawValue> = listed.iter().map(RawValue::from).collect();
         let sweep = self.engine.sweep.clone();
         let (mut conditions, mut entries) = (Vec::new(), Vec::new());
         // A parent that is there after this time is not deleted before it, so that children from long after it belong to another one.
@@ -208,12 +207,13 @@ impl<'a> ParentSweep<'a> {
             self.left += entry.parents.len() as u64;
             entries.push(entry);
         }
-        if conditions.is_empty() {
-            return Ok((Restriction::Ids(ids), entries));
-        }
-        let condition = RawDocumentBuf::try_from(&doc! { "$and": conditions });
-        let condition = condition.map_err(|cause| End::Failed(format!("an internal error: {cause}")))?;
-        Ok((Restriction::Sharded(vec![(condition, ids)]), entries))
+        let condition = if conditions.is_empty() {
+            doc! {}
+        } else {
+            doc! { "$and": conditions }
+        };
+        let condition = RawDocumentBuf::try_from(&condition).map_err(|cause| internal(&cause.to_string()))?;
+        Ok((Restriction::of_ids(condition, ids.iter().collect()), entries))
     }
 
     /// Returns the places of the children that name their parents by a key.
@@ -288,6 +288,10 @@ fn with_state(end: End, state: &str) -> End {
         End::Failed(why) => End::Failed(format!("{why}; {state}")),
         end => end,
     }
+}
+
+fn internal(why: &str) -> End {
+    End::Failed(format!("an internal error: {why}"))
 }
 
 /// The state after parents were deleted, in words.

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+use bson::RawDocumentBuf;
+
+use crate::base::values::raw::{RawList, RawValue};
 use crate::core::plan::findings::GoesBy;
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::delete::grant::{Consent, DeleteGrant};
+use crate::shell::server::delete::restriction::Restriction;
 use crate::shell::server::watch::Watches;
 use crate::shell::sweep::{RuleArchive, RuleSweep};
 use crate::testing::made_up::planned;
@@ -16,4 +20,11 @@ pub(crate) fn sweep(script: &Arc<Script>, average_bytes: usize, leases: &Leases,
     rule.selection.average_bytes = Some(average_bytes as f64);
     let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
     RuleSweep::new(&script.deployment(), &rule, &GoesBy::default(), &grant, &Watches::none(), leases, archive.map(Arc::new))
+}
+
+/// Returns the restriction to the documents with these numbers as their `_id`s.
+pub(crate) fn ids_of(numbers: impl IntoIterator<Item = i32>) -> Restriction {
+    let mut ids = RawList::default();
+    numbers.into_iter().for_each(|number| ids.push(&RawValue::of(number).expect("a number")));
+    Restriction::of_ids(RawDocumentBuf::new(), ids)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bson::{Bson, Document, RawDocumentBuf};
 
 use super::document_match::{DocumentState, IndexRange};
-use crate::base::values::raw::{self, RawValue};
+use crate::base::values::raw::{self, RawList, RawValue};
 use crate::core::expiry::stretch::Stretch;
 use crate::core::plan::ParentKey;
 use crate::shell::server::wire::transport::Extent;
@@ -16,12 +16,12 @@ const COMMAND_BYTES: usize = 12 * 1024 * 1024;
 /// The documents that one delete command may delete, as far as they match the predicate of its rule.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Restriction {
-    /// The documents with these `_id`s.
-    Ids(Vec<RawValue>),
-    /// Lists of `_id`s, each with a condition on the shard key and in a statement of its own.
-    Sharded(Vec<(RawDocumentBuf, Vec<RawValue>)>),
-    /// Children of these parents, by their own `_id`s.
-    Children { parents: Arc<Parents>, ids: Vec<RawValue> },
+    /// The documents with these `_id`s. Each list has a statement of its own.
+    Ids {
+        lists: Vec<Ids>,
+        /// The parents that these documents name; `None` if they are no children.
+        parents: Option<Arc<Parents>>,
+    },
     /// One document of those whose `_id` equals this one under the rule's collation.
     One(RawValue),
     /// A range of an index.
@@ -40,6 +40,21 @@ pub(crate) enum Restriction {
     },
 }
 
+/// `_id`s, and what else their documents have to match.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ids {
+    /// Further condition, such as one that leads to a shard; empty if there is none.
+    pub condition: RawDocumentBuf,
+    pub ids: RawList,
+}
+
+impl Ids {
+    fn halves(&self) -> Option<(Self, Self)> {
+        let part = |ids| Self { condition: self.condition.clone(), ids };
+        self.ids.halves().map(|(first, second)| (part(first), part(second)))
+    }
+}
+
 /// The parents that a page of children names.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Parents {
@@ -52,19 +67,36 @@ pub(crate) struct Parents {
 }
 
 impl Parents {
-    /// Returns the condition for the field of a child that names one of them.
+    /// Returns the condition for children that name one of them.
     ///
     /// Errors: the condition is too long.
     pub(crate) fn condition(&self) -> Result<RawDocumentBuf, bson::error::Error> {
-        raw::document([("$in", &RawValue::list(&self.keys)?)])
+        let one_of_them = raw::document([("$in", &RawValue::list(&self.keys)?)])?;
+        raw::document([(self.field.as_str(), &one_of_them.into())])
     }
 }
 
 impl Restriction {
+    /// Creates a restriction to the documents with these `_id`s, as far as they match a condition as well.
+    pub(crate) fn of_ids(condition: RawDocumentBuf, ids: RawList) -> Self {
+        Self::Ids { lists: vec![Ids { condition, ids }], parents: None }
+    }
+
+    /// Returns the `_id`s of a restriction that has one list of them, and no other condition.
+    pub(crate) fn only_ids(&self) -> Option<&RawList> {
+        match self {
+            Restriction::Ids { lists, parents: None } => match lists.as_slice() {
+                [Ids { condition, ids }] if condition.is_empty() => Some(ids),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Returns the parents of the children that it names; `None` if it names no children.
     pub(crate) fn parents(&self) -> Option<Arc<Parents>> {
         match self {
-            Restriction::Children { parents, .. } => Some(parents.clone()),
+            Restriction::Ids { parents, .. } => parents.clone(),
             _ => None,
         }
     }
@@ -95,8 +127,7 @@ impl Restriction {
     /// Returns the maximum number of documents that it names; `usize::MAX` for a range, whose number is unknown.
     pub(crate) fn max_documents(&self) -> usize {
         match self {
-            Restriction::Ids(ids) | Restriction::Children { ids, .. } => ids.len(),
-            Restriction::Sharded(groups) => groups.iter().map(|(_, ids)| ids.len()).sum(),
+            Restriction::Ids { lists, .. } => lists.iter().map(|list| list.ids.len()).sum(),
             Restriction::One(_) => 1,
             Restriction::States { documents, .. } => documents.len(),
             Restriction::Range { .. } | Restriction::Stretch(_) => usize::MAX,
@@ -114,21 +145,16 @@ impl Restriction {
     /// Returns two restrictions that together name the same documents; `None` if there is nothing to halve.
     pub(crate) fn halves(&self) -> Option<(Self, Self)> {
         match self {
-            Restriction::Ids(ids) => halves(ids).map(|(first, second)| (Self::Ids(first), Self::Ids(second))),
-            Restriction::Children { parents, ids } => {
-                let part = |ids| Self::Children { parents: parents.clone(), ids };
-                halves(ids).map(|(first, second)| (part(first), part(second)))
+            Restriction::Ids { lists, parents } => {
+                let part = |lists| Self::Ids { lists, parents: parents.clone() };
+                match lists.as_slice() {
+                    [one] => one.halves().map(|(first, second)| (part(vec![first]), part(vec![second]))),
+                    lists => {
+                        let (first, second) = lists.split_at(lists.len() / 2);
+                        Some((part(first.to_vec()), part(second.to_vec())))
+                    }
+                }
             }
-            Restriction::Sharded(groups) => match groups.as_slice() {
-                [(key, ids)] => {
-                    let part = |ids| Self::Sharded(vec![(key.clone(), ids)]);
-                    halves(ids).map(|(first, second)| (part(first), part(second)))
-                }
-                groups => {
-                    let (first, second) = groups.split_at(groups.len() / 2);
-                    Some((Self::Sharded(first.to_vec()), Self::Sharded(second.to_vec())))
-                }
-            },
             Restriction::States { documents, range } => {
                 let (first, second) = documents.split_at(documents.len() / 2);
                 let part = |documents: &[DocumentState]| Self::States { documents: documents.to_vec(), range: range.clone() };
@@ -140,12 +166,6 @@ impl Restriction {
             Restriction::One(_) | Restriction::Range { .. } => None,
         }
     }
-}
-
-/// Returns two lists of the same `_id`s; `None` if there are fewer than two.
-fn halves(ids: &[RawValue]) -> Option<(Vec<RawValue>, Vec<RawValue>)> {
-    let (first, second) = ids.split_at(ids.len() / 2);
-    (!first.is_empty()).then(|| (first.to_vec(), second.to_vec()))
 }
 
 #[cfg(test)]
@@ -179,26 +199,26 @@ mod tests {
     fn the_halves_of_a_restriction_name_its_documents_once() {
         let key = |n: i32| RawDocumentBuf::try_from(&doc! { "k": n }).unwrap();
         let parents = || Arc::new(Parents { field: "p".into(), key: ParentKey::id(), keys: ids(9..10) });
-        let children = |ids| Restriction::Children { parents: parents(), ids };
+        let list = |condition, numbers| Ids { condition, ids: ids(numbers).iter().collect() };
+        let of_ids = |numbers| Restriction::of_ids(RawDocumentBuf::new(), ids(numbers).iter().collect());
+        let of_keys = |lists| Restriction::Ids { lists, parents: None };
+        let children = |numbers| Restriction::Ids { lists: vec![list(key(7), numbers)], parents: Some(parents()) };
         let of_states = |documents| Restriction::States { documents, range: None };
         for (whole, expected) in [
-            (Restriction::Ids(ids(0..5)), Some((Restriction::Ids(ids(0..2)), Restriction::Ids(ids(2..5))))),
-            (children(ids(0..4)), Some((children(ids(0..2)), children(ids(2..4))))),
+            (of_ids(0..5), Some((of_ids(0..2), of_ids(2..5)))),
+            (children(0..4), Some((children(0..2), children(2..4)))),
+            (of_keys(vec![list(key(1), 0..5)]), Some((of_keys(vec![list(key(1), 0..2)]), of_keys(vec![list(key(1), 2..5)])))),
             (
-                Restriction::Sharded(vec![(key(1), ids(0..5))]),
-                Some((Restriction::Sharded(vec![(key(1), ids(0..2))]), Restriction::Sharded(vec![(key(1), ids(2..5))]))),
-            ),
-            (
-                Restriction::Sharded((1..5).map(|n| (key(n), ids(n..n + 1))).collect()),
+                of_keys((1..5).map(|n| list(key(n), n..n + 1)).collect()),
                 Some((
-                    Restriction::Sharded(vec![(key(1), ids(1..2)), (key(2), ids(2..3))]),
-                    Restriction::Sharded(vec![(key(3), ids(3..4)), (key(4), ids(4..5))]),
+                    of_keys(vec![list(key(1), 1..2), list(key(2), 2..3)]),
+                    of_keys(vec![list(key(3), 3..4), list(key(4), 4..5)]),
                 )),
             ),
             (of_states(states(0..5)), Some((of_states(states(0..2)), of_states(states(2..5))))),
-            (Restriction::Ids(ids(0..1)), None),
-            (children(ids(0..1)), None),
-            (Restriction::Sharded(vec![(key(1), ids(0..1))]), None),
+            (of_ids(0..1), None),
+            (children(0..1), None),
+            (of_keys(vec![list(key(1), 0..1)]), None),
             (of_states(states(0..1)), None),
             (Restriction::One(RawValue::of(1).unwrap()), None),
         ] {
@@ -209,8 +229,9 @@ mod tests {
     #[test]
     fn children_are_named_with_their_parents() {
         let parents = Arc::new(Parents { field: "p".into(), key: ParentKey::id(), keys: ids(7..9) });
-        assert_eq!(Document::try_from(&*parents.condition().unwrap()).unwrap(), doc! { "$in": [7, 8] });
-        let children = Restriction::Children { parents: parents.clone(), ids: ids(0..3) };
+        assert_eq!(Document::try_from(&*parents.condition().unwrap()).unwrap(), doc! { "p": { "$in": [7, 8] } });
+        let list = Ids { condition: RawDocumentBuf::new(), ids: ids(0..3).iter().collect() };
+        let children = Restriction::Ids { lists: vec![list], parents: Some(parents.clone()) };
         assert_eq!((children.parents(), children.max_documents()), (Some(parents), 3));
         assert_eq!(children.extent(), Extent::Documents(3));
         let range = Restriction::Range { bounds: Document::new(), hint: Bson::Null };

@@ -1,24 +1,33 @@
 //! The statements of a delete command: the filters for a restriction, each with the whole predicate of its rule.
 
-use bson::raw::{RawBson, RawBsonRef, cstr};
+use std::sync::Arc;
+
+use bson::raw::{CStr, RawBson, cstr};
 use bson::spec::ElementType;
-use bson::{RawArrayBuf, RawDocument, RawDocumentBuf, doc};
+use bson::{RawDocument, RawDocumentBuf, doc};
 
 use super::document_match::{self, DocumentState};
 use super::fence::FENCE_BYTES;
-use super::restriction::Restriction;
-use crate::base::values::raw::{self, Fields, RawValue};
+use super::restriction::{Ids, Restriction};
+use crate::base::values::raw::{self, Fields, RawRef};
 use crate::core::plan::Selection;
 use crate::core::plan::holds::KeyCondition;
 
 /// Bytes of a statement around its query, a fence and its place in the command included.
 pub(crate) const AROUND_QUERY: usize = 60 + FENCE_BYTES;
 
+/// Bytes of a query around a filter and a predicate.
+const AROUND_BOTH: usize = 22;
+
+/// Bytes of a filter around a list of `_id`s, and the ends of the list where these are named as well; rounded up.
+const AROUND_IDS: usize = 64;
+
 /// One statement of a delete command. A read with the same query finds the same documents.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Statement {
-    /// The filter of the restriction together with the whole predicate of the rule.
-    filter: RawDocumentBuf,
+pub(crate) struct Statement<'a> {
+    filter: Filter<'a>,
+    /// The whole predicate of the rule; `None` if the filter has it.
+    predicate: Option<Arc<RawDocumentBuf>>,
     /// The condition for documents without a hold; `None` if nothing is held.
     unheld: Option<KeyCondition>,
     /// Maximum number of documents; 0 for no limit.
@@ -27,7 +36,48 @@ pub(crate) struct Statement {
     pub hint: RawBson,
 }
 
-impl Statement {
+/// The filter of a restriction.
+#[derive(Debug, Clone, PartialEq)]
+enum Filter<'a> {
+    Whole(RawDocumentBuf),
+    Ids {
+        list: &'a Ids,
+        /// The first and the last of the `_id`s, each with its operator, where these are to be named as well.
+        ends: Vec<(&'static CStr, RawRef<'a>)>,
+    },
+    /// One `_id` of a list.
+    Id(&'a Ids, RawRef<'a>),
+}
+
+impl Filter<'_> {
+    fn write(&self, query: &mut Fields) {
+        match self {
+            Self::Whole(filter) => query.all_of(filter),
+            Self::Ids { list, ends } => {
+                query.all_of(&list.condition);
+                query.document(cstr!("_id"), |id| {
+                    id.list(cstr!("$in"), &list.ids);
+                    ends.iter().for_each(|(operator, end)| id.value(operator, *end));
+                });
+            }
+            Self::Id(list, id) => {
+                query.all_of(&list.condition);
+                query.value(cstr!("_id"), *id);
+            }
+        }
+    }
+
+    /// Returns the bytes of the filter, rounded up.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Whole(filter) => filter.as_bytes().len(),
+            Self::Ids { list, .. } => list.condition.as_bytes().len() + list.ids.as_bytes().len() + AROUND_IDS,
+            Self::Id(list, id) => list.condition.as_bytes().len() + id.as_bytes().len() + AROUND_IDS,
+        }
+    }
+}
+
+impl Statement<'_> {
     /// Returns the query without a fence.
     ///
     /// Errors: the query is too long.
@@ -43,66 +93,74 @@ impl Statement {
                 _ => condition.all_of(fence),
             }),
             None => match &self.unheld {
-                Some(unheld) => unheld.write_with(query, &self.filter),
-                None => query.all_of(&self.filter),
+                Some(unheld) => unheld.write_with(query, |whole| self.write_whole(whole)),
+                None => self.write_whole(query),
             },
+        }
+    }
+
+    /// Writes the filter together with the whole predicate of the rule.
+    fn write_whole(&self, query: &mut Fields) {
+        match &self.predicate {
+            Some(predicate) => query.documents(cstr!("$and"), 2, |condition, n| match n {
+                0 => self.filter.write(condition),
+                _ => condition.all_of(predicate),
+            }),
+            None => self.filter.write(query),
         }
     }
 
     /// Returns the bytes of the query without a fence, rounded up.
     pub(crate) fn bytes(&self) -> usize {
-        self.filter.as_bytes().len() + self.unheld.as_ref().map_or(0, KeyCondition::bytes)
+        let predicate = self.predicate.as_ref().map_or(0, |predicate| predicate.as_bytes().len() + AROUND_BOTH);
+        self.filter.bytes() + predicate + self.unheld.as_ref().map_or(0, KeyCondition::bytes)
     }
 }
 
 /// Returns the statements that together name the documents of a restriction. With `one_by_one`, documents that are named by their `_id`s have one
 /// statement each.
 ///
-/// A statement of a rule with holds leaves out what is held. They are built raw: `_id`s go from the server's reply to the command without being decoded.
+/// A statement of a rule with holds leaves out what is held. A list of `_id`s is copied only where the statement is written.
 ///
 /// Errors: BSON cannot hold a part of the selection, or the holds of the rule were not read.
-pub(crate) fn statements(
-    restriction: &Restriction,
+pub(crate) fn statements<'a>(
+    restriction: &'a Restriction,
     selection: &Selection,
     one_by_one: bool,
-) -> Result<Vec<Statement>, bson::error::Error> {
+) -> Result<Vec<Statement<'a>>, bson::error::Error> {
     let by_id = RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?);
-    let predicate = RawDocumentBuf::try_from(&selection.predicate)?;
+    let predicate = Arc::new(RawDocumentBuf::try_from(&selection.predicate)?);
     let unheld = match (&selection.holds, restriction) {
         (None, _) => None,
         // A document that is unchanged since it was found had none of the earlier holds.
         (Some(holds), Restriction::States { .. }) => holds.unheld_since_found()?,
         (Some(holds), _) => holds.unheld()?,
     };
-    let whole = |filter, limit, hint: &RawBson| Statement { filter, unheld: unheld.clone(), limit, hint: hint.clone() };
-    let statement = |filter, limit, hint: &RawBson| whole(with_predicate(filter, &predicate), limit, hint);
+    let statement = |filter, limit, hint: &RawBson| Statement {
+        filter,
+        predicate: Some(predicate.clone()),
+        unheld: unheld.clone(),
+        limit,
+        hint: hint.clone(),
+    };
     let mut statements = Vec::new();
     match restriction {
-        Restriction::Ids(ids) => {
-            let filters = of_ids(ids, &RawDocumentBuf::new(), selection, one_by_one)?;
-            statements.extend(filters.into_iter().map(|filter| statement(filter, 0, &by_id)));
+        Restriction::Ids { lists, .. } => {
+            let filters = lists.iter().flat_map(|list| of_ids(list, selection, one_by_one));
+            statements.extend(filters.map(|filter| statement(filter, 0, &by_id)));
         }
-        Restriction::Sharded(groups) => {
-            for (key, ids) in groups {
-                let filters = of_ids(ids, key, selection, one_by_one)?;
-                statements.extend(filters.into_iter().map(|filter| statement(filter, 0, &by_id)));
-            }
-        }
-        Restriction::Children { parents, ids } => {
-            let key = raw::document([(parents.field.as_str(), &RawValue::from(parents.condition()?))])?;
-            let filters = of_ids(ids, &key, selection, one_by_one)?;
-            statements.extend(filters.into_iter().map(|filter| statement(filter, 0, &by_id)));
-        }
-        Restriction::One(id) => statements.push(statement(raw::document([("_id", id)])?, 1, &by_id)),
+        Restriction::One(id) => statements.push(statement(Filter::Whole(raw::document([("_id", id)])?), 1, &by_id)),
         Restriction::Range { bounds, hint } => {
-            statements.push(statement(RawDocumentBuf::try_from(bounds)?, 0, &RawBson::try_from(hint.clone())?));
+            let filter = Filter::Whole(RawDocumentBuf::try_from(bounds)?);
+            statements.push(statement(filter, 0, &RawBson::try_from(hint.clone())?));
         }
         Restriction::Stretch(stretch) => {
-            statements.push(whole(RawDocumentBuf::try_from(&stretch.predicate())?, 0, &by_id));
+            let filter = Filter::Whole(RawDocumentBuf::try_from(&stretch.predicate())?);
+            statements.push(Statement { predicate: None, ..statement(filter, 0, &by_id) });
         }
         Restriction::States { documents, range } => {
             let filters = document_match::filters(documents, range.as_ref(), selection, one_by_one)?;
-            statements.extend(filters.into_iter().map(|(filter, hint)| statement(filter, 0, &hint)));
+            statements.extend(filters.into_iter().map(|(filter, hint)| statement(Filter::Whole(filter), 0, &hint)));
         }
     }
     Ok(statements)
@@ -115,56 +173,31 @@ pub(crate) fn bytes_of_one(state: &DocumentState, selection: &Selection) -> usiz
     statements.iter().map(|statement| statement.bytes() + AROUND_QUERY).sum()
 }
 
-/// Returns a filter together with the whole predicate of the rule.
-fn with_predicate(filter: RawDocumentBuf, predicate: &RawDocumentBuf) -> RawDocumentBuf {
-    let mut all = RawArrayBuf::new();
-    all.push(RawBson::Document(filter));
-    all.push(RawBsonRef::Document(predicate));
-    let mut query = RawDocumentBuf::new();
-    query.append(cstr!("$and"), RawBson::Array(all));
-    query
-}
-
-/// Returns the conditions for a list of `_id`s, each together with a condition on the shard key.
-fn of_ids(
-    ids: &[RawValue],
-    key: &RawDocumentBuf,
-    selection: &Selection,
-    one_by_one: bool,
-) -> Result<Vec<RawDocumentBuf>, bson::error::Error> {
-    let conditions = match one_by_one {
-        true => ids.to_vec(),
-        false => vec![is_in(ids, selection)?],
-    };
-    conditions.iter().map(|condition| raw::joined(&[key, &raw::document([("_id", condition)])?])).collect()
-}
-
-/// Returns the condition of an `_id` for a list of them.
-fn is_in(ids: &[RawValue], selection: &Selection) -> Result<RawValue, bson::error::Error> {
-    let list = RawValue::list(ids)?;
-    let mut condition = vec![("$in", &list)];
+/// Returns the filters for a list of `_id`s.
+fn of_ids<'a>(list: &'a Ids, selection: &Selection, one_by_one: bool) -> Vec<Filter<'a>> {
+    if one_by_one {
+        return list.ids.iter().map(|id| Filter::Id(list, id)).collect();
+    }
+    let mut ends = Vec::new();
     if selection.is_buckets() {
         // The server walks a clustered collection from the first to the last `_id` only if the condition names both.
-        let ids = || ids.iter().filter(|id| id.kind() == ElementType::ObjectId);
-        let order = |id: &&RawValue| id.as_bytes().to_vec();
-        condition.extend(ids().min_by_key(order).map(|first| ("$gte", first)));
-        condition.extend(ids().max_by_key(order).map(|last| ("$lte", last)));
+        let ids = || list.ids.iter().filter(|id| id.kind() == ElementType::ObjectId);
+        ends.extend(ids().min_by_key(|id| id.as_bytes()).map(|first| (cstr!("$gte"), first)));
+        ends.extend(ids().max_by_key(|id| id.as_bytes()).map(|last| (cstr!("$lte"), last)));
     }
-    raw::document(condition).map(RawValue::from)
+    vec![Filter::Ids { list, ends }]
 }
 
 #[cfg(test)]
 mod tests {
     use bson::{Bson, DateTime, Document};
 
-    use std::sync::Arc;
-
     use super::*;
+    use crate::base::values::raw::RawValue;
+    use crate::core::plan::SweepRule;
     use crate::core::plan::holds::KeyList;
-    use crate::core::plan::{ParentKey, SweepRule};
     use crate::shell::lock::fence::Fence;
     use crate::shell::server::delete::fence::in_time;
-    use crate::shell::server::delete::restriction::Parents;
     use crate::testing::made_up::planned;
 
     fn rule() -> SweepRule {
@@ -179,23 +212,14 @@ mod tests {
     #[test]
     fn every_statement_has_the_whole_predicate_and_one_id_or_all() {
         let predicate = rule().selection.predicate;
-        let ids = vec![RawValue::of(1).unwrap(), RawValue::of("x").unwrap()];
+        let ids = || [RawValue::of(1).unwrap(), RawValue::of("x").unwrap()].iter().collect();
         let with = |condition: Document| doc! { "$and": [condition, &predicate] };
-        let all = Restriction::Ids(ids.clone());
+        let all = Restriction::of_ids(RawDocumentBuf::new(), ids());
         assert_eq!(queries(&all, false), [with(doc! { "_id": { "$in": [1, "x"] } })]);
         assert_eq!(queries(&all, true), [with(doc! { "_id": 1 }), with(doc! { "_id": "x" })]);
-        let sharded = Restriction::Sharded(vec![(RawDocumentBuf::try_from(&doc! { "k": 5 }).unwrap(), ids)]);
+        let sharded = Restriction::of_ids(RawDocumentBuf::try_from(&doc! { "k": 5 }).unwrap(), ids());
         assert_eq!(queries(&sharded, false), [with(doc! { "k": 5, "_id": { "$in": [1, "x"] } })]);
         assert_eq!(queries(&sharded, true), [with(doc! { "k": 5, "_id": 1 }), with(doc! { "k": 5, "_id": "x" })]);
-    }
-
-    #[test]
-    fn a_delete_of_children_names_their_parents_beside_the_whole_predicate() {
-        let [seven, eight, one] = [7, 8, 1].map(|id| RawValue::of(id).unwrap());
-        let parents = Parents { field: "p".into(), key: ParentKey::id(), keys: vec![seven, eight] };
-        let children = Restriction::Children { parents: Arc::new(parents), ids: vec![one] };
-        let named = doc! { "p": { "$in": [7, 8] }, "_id": { "$in": [1] } };
-        assert_eq!(queries(&children, false), [doc! { "$and": [named, rule().selection.predicate] }]);
     }
 
     #[test]
@@ -205,7 +229,8 @@ mod tests {
         rule.selection.holds = rule.selection.holds.map(|holds| holds.with(&Arc::new(keys)));
         let fence = Fence { begins_before: DateTime::from_millis(1_000), max_time: None };
         let in_time = in_time(&fence).unwrap();
-        let one = &statements(&Restriction::One(RawValue::of(5).unwrap()), &rule.selection, false).unwrap()[0];
+        let restriction = Restriction::One(RawValue::of(5).unwrap());
+        let one = &statements(&restriction, &rule.selection, false).unwrap()[0];
         let fenced = raw::written(0, |query| one.write(query, Some(&in_time))).unwrap();
         let shown = |query: &RawDocument| Document::try_from(query).unwrap();
         let plain = one.query().unwrap();
@@ -237,9 +262,10 @@ mod tests {
         };
         let state = DocumentState::new(RawDocumentBuf::try_from(&doc! { "_id": 1 }).unwrap()).unwrap();
         let id = || RawValue::of(1).unwrap();
+        let list = || Ids { condition: RawDocumentBuf::new(), ids: [&id()].into_iter().collect() };
         let restrictions = [
-            Restriction::Ids(vec![id()]),
-            Restriction::Sharded(vec![(RawDocumentBuf::new(), vec![id()]), (RawDocumentBuf::new(), vec![id()])]),
+            Restriction::of_ids(RawDocumentBuf::new(), [&id()].into_iter().collect()),
+            Restriction::Ids { lists: vec![list(), list()], parents: None },
             Restriction::One(id()),
             Restriction::Range { bounds: doc! { "at": { "$gt": 1 } }, hint: Bson::from("at_1") },
             Restriction::Stretch(rule.expiry.stretch(None, DateTime::MAX).unwrap()),
@@ -278,9 +304,8 @@ mod tests {
     fn a_list_of_buckets_names_the_first_and_the_last_of_them() {
         let mut rule = rule();
         let id = |n: u8| bson::oid::ObjectId::from_bytes([n; 12]);
-        let ids = Restriction::Ids(
-            [Bson::from(id(5)), "x".into(), id(2).into(), id(9).into()].map(|id| RawValue::of(id).unwrap()).into(),
-        );
+        let listed = [Bson::from(id(5)), "x".into(), id(2).into(), id(9).into()].map(|id| RawValue::of(id).unwrap());
+        let ids = Restriction::of_ids(RawDocumentBuf::new(), listed.iter().collect());
         let of = |rule: &SweepRule| {
             let statements = statements(&ids, &rule.selection, false).unwrap();
             Document::try_from(&*statements[0].query().unwrap()).unwrap().get_array("$and").unwrap()[0].clone()

@@ -5,6 +5,7 @@ use crate::core::facts::ServerFacts;
 use crate::core::flavor::Flavor;
 use crate::shell::server::delete::grant::Consent;
 use crate::testing::made_up::planned;
+use crate::testing::made_up::sweep::ids_of;
 use crate::testing::scripted::{Script, ScriptedReply};
 
 #[tokio::test]
@@ -83,7 +84,7 @@ async fn a_command_that_no_server_takes_is_not_sent_and_may_pass_in_parts() {
 fn every_statement_has_the_collation_of_its_rule_and_the_hint_that_the_service_takes() {
     let mut rule = planned("", 3).decision.countable().unwrap().clone();
     rule.selection.collation = Some(doc! { "locale": "en", "strength": 2 });
-    let restriction = Restriction::Ids([1, 2].map(|id| RawValue::of(id).unwrap()).into());
+    let restriction = ids_of([1, 2]);
     for (flavor, statements, has_hint) in
         [(Flavor::MongoDb, 1, true), (Flavor::CosmosRu, 1, false), (Flavor::DocumentDb, 2, false)]
     {

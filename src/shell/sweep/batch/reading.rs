@@ -3,7 +3,7 @@
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use tracing::warn;
 
-use crate::base::values::raw::RawValue;
+use crate::base::values::raw::RawRef;
 use crate::core::plan::SweepRule;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::delete::restriction::Restriction;
@@ -98,7 +98,8 @@ async fn read_once(sweep: &RuleSweep, queries: &[Query], max_bytes: usize) -> Re
 /// Returns the `_id`s of the expired documents that a restriction names.
 pub(crate) async fn read_ids(sweep: &RuleSweep, restriction: &Restriction) -> Result<Restriction> {
     let found = read(sweep, restriction, &doc! { "_id": 1 }, usize::MAX).await?.unwrap_or_default();
-    Ok(Restriction::Ids(found.iter().filter_map(|document| RawValue::at(document, "_id")).collect()))
+    let ids = found.iter().filter_map(|document| RawRef::at(document, "_id")).collect();
+    Ok(Restriction::of_ids(RawDocumentBuf::new(), ids))
 }
 
 /// Returns queries with the same conditions as the delete.
@@ -106,7 +107,7 @@ fn delete_queries(sweep: &RuleSweep, restriction: &Restriction, projection: &Doc
     const MAX_BATCH: u32 = i32::MAX.cast_unsigned();
     let selection = &sweep.rule.selection;
     let batch_size = u32::try_from(restriction.max_documents()).unwrap_or(MAX_BATCH).clamp(1, MAX_BATCH);
-    let query = |statement: Statement| {
+    let query = |statement: Statement<'_>| {
         let query = Query::find(&selection.namespace, statement.query()?)
             .batch_size(batch_size)
             .hint(Some(Bson::try_from(statement.hint)?))
@@ -122,8 +123,9 @@ fn delete_queries(sweep: &RuleSweep, restriction: &Restriction, projection: &Doc
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::values::raw::RawValue;
     use crate::shell::lock::lease::Leases;
-    use crate::testing::made_up::sweep;
+    use crate::testing::made_up::sweep::{self, ids_of};
     use crate::testing::scripted::Script;
     use crate::testing::scripted::ScriptedReply::{Batch, End};
 
@@ -173,7 +175,7 @@ mod tests {
         for (max, expected) in [(bytes, Some(2)), (bytes - 1, None)] {
             let script = Script::new([Batch(documents.to_vec()), End]);
             let sweep = sweep::sweep(&script, 100, &Leases::default(), None);
-            let ids = Restriction::Ids([1, 2].map(|id| RawValue::of(id).unwrap()).into());
+            let ids = ids_of([1, 2]);
             let found = read(&sweep, &ids, &Document::new(), max).await.unwrap();
             assert_eq!(found.map(|found| found.len()), expected, "{max}");
             let find = &script.sent()[0];
@@ -183,7 +185,7 @@ mod tests {
         let script = Script::new([Batch(documents[..1].to_vec()), End]);
         let sweep = sweep::sweep(&script, 100, &Leases::default(), None);
         let found = read_ids(&sweep, &Restriction::One(RawValue::of(1).unwrap())).await.unwrap();
-        assert_eq!(found, Restriction::Ids(vec![RawValue::of(1).unwrap()]));
+        assert_eq!(found, ids_of([1]));
         let find = &script.sent()[0];
         assert_eq!((find.get("limit"), find.get_document("projection").ok()), (Some(&Bson::Int64(1)), Some(&doc! { "_id": 1 })));
     }

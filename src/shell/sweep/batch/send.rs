@@ -212,13 +212,12 @@ mod tests {
 
     use super::*;
     use crate::base::pause_file::PauseFile;
-    use crate::base::values::raw::RawValue;
     use crate::core::policy::namespace::Namespace;
     use crate::shell::lock::lease::{Leases, Renewals};
     use crate::shell::lock::moment::{Moment, ServerTime};
     use crate::shell::server::wire::codes;
     use crate::shell::server::wire::error::ServerError;
-    use crate::testing::made_up::sweep;
+    use crate::testing::made_up::sweep::{self, ids_of};
     use crate::testing::scripted::ScriptedReply::{Error, Reply, Silence};
     use crate::testing::scripted::{Script, ScriptedReply};
 
@@ -240,7 +239,7 @@ mod tests {
         }
 
         async fn send(&self) -> Sent {
-            send(&self.sweep, Box::new(Restriction::Ids(vec![RawValue::of(1).unwrap()])), None).await
+            send(&self.sweep, Box::new(ids_of([1])), None).await
         }
 
         /// Sends a batch, and calls a function once the first delete is on its way.
@@ -422,7 +421,7 @@ mod tests {
         let too_long = ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit", "");
         let late = ScriptedReply::Late(Duration::from_secs(5), doc! { "n": 1, "ok": 1.0 });
         let case = Case::new(vec![Error(too_long), late, deleted()]);
-        let batch = Restriction::Ids(vec![RawValue::of(1).unwrap(), RawValue::of(2).unwrap()]);
+        let batch = ids_of([1, 2]);
         let ends = async {
             while case.deletes() < 2 {
                 tokio::time::sleep(Duration::from_millis(100)).await;

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use super::*;
 use crate::base::progress::{Progress, Show};
 use crate::base::stop::Stop;
-use crate::base::values::raw::RawValue;
 use crate::core::facts::Topology;
 use crate::core::pace::rate::RateLimit;
 use crate::core::plan::SweepRule;
@@ -30,7 +29,7 @@ use crate::shell::sweep::batch::send::send;
 use crate::shell::sweep::{Limits, RuleArchive, RunBudget};
 use crate::testing::disk::SimulatedDisk;
 use crate::testing::made_up::planned;
-use crate::testing::made_up::sweep;
+use crate::testing::made_up::sweep::{self, ids_of};
 use crate::testing::scripted::Script;
 use crate::testing::scripted::ScriptedReply::{self, Batch, End as Last};
 
@@ -90,8 +89,7 @@ async fn nothing_is_deleted_from_a_collection_that_took_the_name_of_the_one_that
     for (byte, is_same) in [(7, true), (8, false)] {
         let deleted = is_same.then(|| ScriptedReply::Reply(doc! { "n": 1, "ok": 1.0 }));
         let (script, sweep) = of_collection(byte, deleted);
-        let batch = Restriction::Ids(vec![RawValue::of(1).unwrap()]);
-        let sent = send(&sweep, Box::new(batch), None).await;
+        let sent = send(&sweep, Box::new(ids_of([1])), None).await;
         let deletes = script.sent().iter().filter(|command| command.contains_key("delete")).count();
         assert_eq!((sent.is_sent, deletes, sent.result.error.is_none()), (is_same, usize::from(is_same), is_same));
     }

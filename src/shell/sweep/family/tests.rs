@@ -11,6 +11,7 @@ use crate::shell::server::watch::lag::LagSource;
 use crate::shell::sweep::Limits;
 use crate::shell::sweep::engine::tests::{sweep_of, with_run};
 use crate::shell::sweep::gates::lag::LagGate;
+use crate::testing::made_up::sweep::ids_of;
 use crate::testing::made_up::with_children;
 use crate::testing::scripted::Script;
 use crate::testing::scripted::ScriptedReply::{self, Batch, End, Reply};
@@ -122,11 +123,11 @@ async fn only_parents_that_a_majority_has_are_entered_and_deleted_by_a_clock_tha
     let entered = Reply(doc! { "n": 1, "ok": 1.0 });
     let script = Script::new([Reply(doc! { "localTime": at, "ok": 1.0 }), confirmed(), there, End, entered]);
     let ids = [1, 2].map(|id| RawValue::of(id).unwrap());
-    let batch = Restriction::Ids(ids.to_vec());
+    let batch = ids_of([1, 2]);
     let sweep = of_children(&script);
-    let entered = with_parents(&sweep, async |parents| (parents.enter_in_journal(batch).await, parents.left));
+    let entered = with_parents(&sweep, async |parents| (parents.enter_in_journal(&batch).await, parents.left));
     let (Ok((batch, entries)), left) = entered.await else { panic!("{:?}", script.sent()) };
-    assert_eq!((batch, left), (Restriction::Ids(vec![ids[1].clone()]), 1));
+    assert_eq!((batch, left), (ids_of([2]), 1));
     let [entry] = &entries[..] else { panic!("{entries:?}") };
     assert_eq!((entry.at, entry.parents.as_slice()), (at, &ids[1..]));
     let sent = script.sent();
@@ -156,14 +157,14 @@ async fn parents_are_entered_by_their_keys_and_the_delete_repeats_these() {
     let script = Script::new([clock, confirmed(), there, End, keys, End, entered]);
     let sweep = sweep_of(&script.deployment(), &rule, &Watches::none());
     let ids: Vec<RawValue> = (1..=5).map(|id| RawValue::of(id).unwrap()).collect();
-    let batch = Restriction::Ids(ids.clone());
-    let Ok((batch, entries)) = with_parents(&sweep, async |parents| parents.enter_in_journal(batch).await).await else {
+    let batch = ids_of(1..=5);
+    let Ok((batch, entries)) = with_parents(&sweep, async |parents| parents.enter_in_journal(&batch).await).await else {
         panic!("{:?}", script.sent());
     };
     // Those with several keys stay, and so does one that gets another key meanwhile. One without a key has no children.
     let keys = doc! { "$and": [{ "n": { "$in": ["a", null, null] } }, { "n": { "$not": { "$type": "array" } } }] };
     let condition = RawDocumentBuf::try_from(&doc! { "$and": [keys] }).unwrap();
-    assert_eq!(batch, Restriction::Sharded(vec![(condition, ids[..3].to_vec())]));
+    assert_eq!(batch, Restriction::of_ids(condition, ids[..3].iter().collect()));
     let [entry] = &entries[..] else { panic!("{entries:?}") };
     assert_eq!(
         (entry.field.as_str(), entry.parents.as_slice(), entry.ids.as_slice()),

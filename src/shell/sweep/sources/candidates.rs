@@ -2,13 +2,13 @@
 
 use bson::raw::CString;
 use bson::spec::ElementType;
-use bson::{Bson, Document, Regex, doc};
+use bson::{Bson, Document, RawDocumentBuf, Regex, doc};
 
-use crate::base::values::raw::RawValue;
+use crate::base::values::raw::{RawList, RawRef, RawValue};
 use crate::core::plan::holds::HeldBack;
 use crate::core::plan::index::IndexChoice;
 use crate::shell::server::delete::restriction::Restriction;
-use crate::shell::server::delete::shard_key::{self, KeyValues};
+use crate::shell::server::delete::shard_key;
 use crate::shell::server::delete::statement::AROUND_QUERY;
 use crate::shell::server::wire::error::ServerError;
 use crate::shell::server::wire::find::{Cursor, Query};
@@ -29,12 +29,6 @@ const MAX_REGEX_BYTES: usize = 16_000;
 /// Seconds of work to fetch at a time under a rate. The server closes a cursor that is idle for ten minutes.
 const FETCH_SECONDS: u32 = 60;
 
-/// An `_id`, and the values of its document at the paths of the shard key.
-struct Candidate {
-    id: RawValue,
-    shard_key: KeyValues,
-}
-
 /// One pass over the expired documents of a rule.
 pub(crate) struct Candidates<'a> {
     sweep: &'a RuleSweep,
@@ -42,8 +36,8 @@ pub(crate) struct Candidates<'a> {
     only: Option<Document>,
     cursor: Option<Cursor>,
     fetch: u32,
-    /// A candidate that was read but did not go into a batch.
-    next: Option<Candidate>,
+    /// A candidate that was read but did not go into a batch: its `_id`, and its values at the paths of the shard key.
+    next: Option<RawDocumentBuf>,
     exhausted: bool,
     /// Bytes that each document of a batch adds to the command besides its `_id`.
     bytes_per_document: usize,
@@ -75,19 +69,20 @@ impl<'a> Candidates<'a> {
     pub(crate) async fn take(&mut self, max: u64) -> Result<NextBatch, String> {
         let folds = self.sweep.rule.selection.folds_ids;
         let paths = &self.sweep.rule.selection.shard_key;
-        let (mut ids, mut keys) = (Vec::new(), Vec::new());
+        let (mut ids, mut keys) = (RawList::default(), Vec::new());
         let (mut count, mut bytes) = (0, 0);
         while count < max {
             let Some(candidate) = self.next(count > 0).await? else { break };
-            let id = &candidate.id;
-            let condition = if folds { exactly(id) } else { Some(id.clone()) };
+            let Some(id) = RawRef::at(&candidate, "_id") else { continue };
+            let exact = if folds { exactly(id) } else { None };
+            let condition = if folds { exact.as_ref().map(RawRef::from) } else { Some(id) };
             match condition {
                 None if count == 0 => {
-                    let restriction = Box::new(Restriction::One(candidate.id));
+                    let restriction = Box::new(Restriction::One(id.into()));
                     return Ok(NextBatch::Batch { restriction, documents: 1 });
                 }
-                Some(condition) if count == 0 || bytes + size(&condition) <= MAX_BYTES => {
-                    bytes += size(&condition);
+                Some(condition) if count == 0 || bytes + size(condition) <= MAX_BYTES => {
+                    bytes += size(condition);
                     ids.push(condition);
                 }
                 _ => {
@@ -95,19 +90,13 @@ impl<'a> Candidates<'a> {
                     break;
                 }
             }
-            keys.push(candidate.shard_key);
+            keys.push(shard_key::of(&candidate, paths));
             bytes += self.bytes_per_document;
             count += 1;
         }
         if count > 0 {
-            let restriction = match paths.as_slice() {
-                [] => Restriction::Ids(ids),
-                paths => {
-                    let key = shard_key::any_of(&keys, paths).map_err(|cause| format!("reading the shard key: {cause}"))?;
-                    Restriction::Sharded(vec![(key, ids)])
-                }
-            };
-            return Ok(NextBatch::Batch { restriction: Box::new(restriction), documents: count });
+            let key = shard_key::any_of(&keys, paths).map_err(|cause| format!("reading the shard key: {cause}"))?;
+            return Ok(NextBatch::Batch { restriction: Box::new(Restriction::of_ids(key, ids)), documents: count });
         }
         if max == 0 {
             self.next = self.next(false).await?;
@@ -117,7 +106,7 @@ impl<'a> Candidates<'a> {
 
     /// Returns the next candidate; `None` after the last one. If a pass has to begin again while a batch is being put together (`has_batch`), also
     /// returns `None`: the new pass finds the documents of that batch as well until they are deleted.
-    async fn next(&mut self, has_batch: bool) -> Result<Option<Candidate>, String> {
+    async fn next(&mut self, has_batch: bool) -> Result<Option<RawDocumentBuf>, String> {
         if let Some(candidate) = self.next.take() {
             return Ok(Some(candidate));
         }
@@ -141,14 +130,16 @@ impl<'a> Candidates<'a> {
         Ok(None)
     }
 
-    async fn advance(&mut self) -> Result<Option<Candidate>, ServerError> {
+    async fn advance(&mut self) -> Result<Option<RawDocumentBuf>, ServerError> {
         if self.cursor.is_none() {
             self.cursor = Some(self.open().await?);
         }
         let Some(cursor) = &mut self.cursor else { return Ok(None) };
         let Some(current) = cursor.next().await? else { return Ok(None) };
-        let id = RawValue::at(&current, "_id").ok_or_else(|| ServerError::invalid_reply("a document without an `_id`"))?;
-        Ok(Some(Candidate { id, shard_key: shard_key::of(&current, &self.sweep.rule.selection.shard_key) }))
+        match RawRef::at(&current, "_id") {
+            Some(_) => Ok(Some(current)),
+            None => Err(ServerError::invalid_reply("a document without an `_id`")),
+        }
     }
 
     async fn open(&self) -> Result<Cursor, ServerError> {
@@ -194,12 +185,12 @@ impl<'a> Candidates<'a> {
 /// Returns a condition for the `_id` that no collation loosens, if there is one: a regular expression compares strings byte by
 /// byte, and the index on `_id` serves it. Under the rule's own collation, plain strings would match other `_id`s too, and every
 /// batch would walk the whole index.
-fn exactly(id: &RawValue) -> Option<RawValue> {
+fn exactly(id: RawRef<'_>) -> Option<RawValue> {
     let text = match id.kind() {
-        ElementType::String if id.as_bytes().len() <= MAX_REGEX_BYTES => id.decoded()?,
+        ElementType::String if id.as_bytes().len() <= MAX_REGEX_BYTES => RawValue::from(id).decoded()?,
         ElementType::String | ElementType::EmbeddedDocument | ElementType::Symbol | ElementType::JavaScriptCode => return None,
         ElementType::JavaScriptCodeWithScope | ElementType::DbPointer => return None,
-        _ => return Some(id.clone()),
+        _ => return Some(id.into()),
     };
     let mut pattern = String::from("\\A");
     for c in text.as_str()?.chars() {
@@ -215,7 +206,7 @@ fn exactly(id: &RawValue) -> Option<RawValue> {
 }
 
 /// Returns the bytes of an `_id` in a list.
-fn size(id: &RawValue) -> usize {
+fn size(id: RawRef<'_>) -> usize {
     id.as_bytes().len() + AROUND_ID
 }
 
@@ -246,11 +237,11 @@ mod tests {
         for max in sizes {
             taken.push(match candidates.take(*max).await.unwrap() {
                 NextBatch::Batch { restriction, documents } => match *restriction {
-                    Restriction::Ids(ids) => {
-                        assert_eq!(ids.len() as u64, documents);
-                        format!("{documents} ids")
+                    Restriction::Ids { lists, .. } => {
+                        let [list] = &lists[..] else { panic!("{lists:?}") };
+                        assert_eq!(list.ids.len() as u64, documents);
+                        format!("{documents} {}", if list.condition.is_empty() { "ids" } else { "with their key" })
                     }
-                    Restriction::Sharded(_) => format!("{documents} with their key"),
                     Restriction::One(_) => "one".into(),
                     other => panic!("{other:?}"),
                 },
@@ -348,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_string_is_matched_byte_by_byte_from_its_first_to_its_last_and_other_types_as_they_are() {
-        let exactly = |id: Bson| exactly(&RawValue::of(id).unwrap()).map(|condition| condition.decoded().unwrap());
+        let exactly = |id: Bson| exactly((&RawValue::of(id).unwrap()).into()).map(|condition| condition.decoded().unwrap());
         for (id, expected) in
             [("aZ09", "\\AaZ09\\z"), ("a.b*\n_\\", "\\Aa\\.b\\*\\\n\\_\\\\\\z"), ("é ß", "\\Aé\\ ß\\z"), ("", "\\A\\z")]
         {

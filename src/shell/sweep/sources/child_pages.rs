@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bson::{Document, RawDocumentBuf, doc};
 
-use crate::base::values::raw::{self, RawValue};
+use crate::base::values::raw::{self, RawList, RawRef, RawValue};
 use crate::core::plan::ParentKey;
-use crate::shell::server::delete::restriction::{Parents, Restriction};
+use crate::shell::server::delete::restriction::{Ids, Parents, Restriction};
 use crate::shell::server::wire::error::{Result, ServerError};
 use crate::shell::server::wire::find::{Cursor, Query};
 use crate::shell::server::wire::retry::Retries;
@@ -58,14 +58,14 @@ impl<'a> ChildPages<'a> {
             // The rest of the pass leaves out their children.
             (self.cursor, self.next) = (None, None);
         }
-        let (mut ids, mut parents) = (Vec::new(), Vec::<RawValue>::new());
+        let (mut ids, mut parents) = (RawList::default(), Vec::<RawValue>::new());
         while (ids.len() as u64) < max {
             let Some(child) = self.next(!ids.is_empty()).await? else { break };
-            let (Some(id), Some(parent)) = (RawValue::at(&child, "_id"), RawValue::at(&child, self.field)) else { continue };
+            let (Some(id), Some(parent)) = (RawRef::at(&child, "_id"), RawRef::at(&child, self.field)) else { continue };
             ids.push(id);
             // Along the index the children of one parent follow each other.
-            if parents.last() != Some(&parent) {
-                parents.push(parent);
+            if parents.last().map(RawRef::from) != Some(parent) {
+                parents.push(parent.into());
             }
         }
         if ids.is_empty() {
@@ -75,8 +75,10 @@ impl<'a> ChildPages<'a> {
             return Ok(if self.next.is_some() { NextBatch::More } else { NextBatch::Exhausted });
         }
         let documents = ids.len() as u64;
-        let parents = Arc::new(Parents { field: self.field.to_owned(), key: self.key.clone(), keys: parents });
-        Ok(NextBatch::Batch { restriction: Box::new(Restriction::Children { parents, ids }), documents })
+        let parents = Parents { field: self.field.to_owned(), key: self.key.clone(), keys: parents };
+        let condition = parents.condition().map_err(|cause| format!("naming the parents of children: {cause}"))?;
+        let restriction = Restriction::Ids { lists: vec![Ids { condition, ids }], parents: Some(Arc::new(parents)) };
+        Ok(NextBatch::Batch { restriction: Box::new(restriction), documents })
     }
 
     /// Returns the condition for the field that names the parent.
@@ -165,8 +167,10 @@ mod tests {
         let mut pages = ChildPages::new(&sweep, "p", &key, &parents, doc! { "_id": { "$gt": 0 } });
         let mut batches = Vec::new();
         while let NextBatch::Batch { restriction, documents } = pages.take(3).await.unwrap() {
-            let Restriction::Children { parents, ids } = *restriction else { panic!("{restriction:?}") };
-            batches.push((parents.keys.clone(), ids.len(), documents));
+            let Restriction::Ids { lists, parents: Some(parents) } = *restriction else { panic!("{restriction:?}") };
+            // The delete names the parents of the page as well.
+            assert_eq!(lists[0].condition, parents.condition().unwrap());
+            batches.push((parents.keys.clone(), lists[0].ids.len(), documents));
             // As a delete of the page does that has looked for its parents.
             *sweep.living.lock() = vec![two.clone()];
         }

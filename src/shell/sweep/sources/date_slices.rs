@@ -174,7 +174,7 @@ mod tests {
                         .unwrap()
                         .to_string()
                         .replace("{ \"$lte\": DateTime(\"2027-01-15T07:00:00.0Z\") }", "end"),
-                    Restriction::Ids(ids) => format!("{} ids", ids.len()),
+                    Restriction::Ids { lists, .. } => format!("{} ids", lists[0].ids.len()),
                     other => panic!("{other:?}"),
                 },
                 NextBatch::Exhausted => return taken,

@@ -1,9 +1,7 @@
 //! Pages of `_id`s, each of which is a batch.
 
-use bson::RawDocumentBuf;
-
-use crate::base::values::raw::RawValue;
-use crate::shell::server::delete::restriction::Restriction;
+use crate::base::values::raw::RawList;
+use crate::shell::server::delete::restriction::{Ids, Restriction};
 use crate::shell::server::delete::shard_key;
 use crate::shell::server::pass::id_pages::PagedIds;
 use crate::shell::sweep::{NextBatch, RuleSweep};
@@ -32,20 +30,17 @@ impl<'a> IdPages<'a> {
             return Ok(NextBatch::More);
         }
         let paths = &self.sweep.rule.selection.shard_key;
-        let mut groups: Vec<(RawDocumentBuf, Vec<RawValue>)> = Vec::new();
+        // A statement may name only one value of the key.
+        let mut lists: Vec<Ids> = Vec::new();
         for found in &page {
-            let key = shard_key::is(&found.key, paths).map_err(|cause| format!("reading the shard key: {cause}"))?;
-            match groups.iter_mut().find(|(other, _)| *other == key) {
-                Some((_, ids)) => ids.push(found.id.clone()),
-                None => groups.push((key, vec![found.id.clone()])),
+            let condition = shard_key::is(&found.key, paths).map_err(|cause| format!("reading the shard key: {cause}"))?;
+            match lists.iter_mut().find(|list| list.condition == condition) {
+                Some(list) => list.ids.push(&found.id),
+                None => lists.push(Ids { condition, ids: RawList::from_iter([&found.id]) }),
             }
         }
-        let restriction = match groups.pop() {
-            Some((_, ids)) if paths.is_empty() => Restriction::Ids(ids),
-            // A statement may name only one value of the key.
-            last => Restriction::Sharded(groups.into_iter().chain(last).collect()),
-        };
-        Ok(NextBatch::Batch { restriction: Box::new(restriction), documents: page.len() as u64 })
+        let restriction = Box::new(Restriction::Ids { lists, parents: None });
+        Ok(NextBatch::Batch { restriction, documents: page.len() as u64 })
     }
 }
 
@@ -54,6 +49,7 @@ mod tests {
     use bson::doc;
 
     use super::*;
+    use crate::base::values::raw::RawValue;
     use crate::shell::lock::lease::Leases;
     use crate::testing::made_up::sweep;
     use crate::testing::scripted::Script;
@@ -70,15 +66,14 @@ mod tests {
             if is_sharded {
                 sweep.rule.selection.shard_key = vec!["k".into()];
             }
-            let ids = |ids: &[i32]| ids.iter().map(|id| RawValue::of(*id).unwrap()).collect::<Vec<_>>();
+            let ids =
+                |ids: &[i32]| ids.iter().map(|id| RawValue::of(*id).unwrap()).collect::<Vec<_>>().iter().collect::<RawList>();
             let mut pages = IdPages::new(&sweep);
             let NextBatch::Batch { restriction, documents: 3 } = pages.take(5).await.unwrap() else { panic!("a page") };
-            if is_sharded {
-                let Restriction::Sharded(groups) = *restriction else { panic!("{restriction:?}") };
-                assert_eq!(groups.into_iter().map(|(_, ids)| ids).collect::<Vec<_>>(), [ids(&[1, 3]), ids(&[2])]);
-            } else {
-                assert_eq!(*restriction, Restriction::Ids(ids(&[1, 2, 3])));
-            }
+            let Restriction::Ids { lists, parents: None } = *restriction else { panic!("{restriction:?}") };
+            assert!(lists.iter().all(|list| list.condition.is_empty() != is_sharded), "{lists:?}");
+            let expected = if is_sharded { vec![ids(&[1, 3]), ids(&[2])] } else { vec![ids(&[1, 2, 3])] };
+            assert_eq!(lists.into_iter().map(|list| list.ids).collect::<Vec<_>>(), expected);
             assert!(matches!(pages.take(5).await.unwrap(), NextBatch::Exhausted));
         }
     }

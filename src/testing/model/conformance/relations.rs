@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use fastrand::Rng;
 
 use super::outcome::{Outcome, shown};
 use super::values::{self, NOW, Shape, likely_id};
 use super::{one_of, rules};
-use crate::base::values::raw::{self, RawValue};
+use crate::base::values::raw::{self, RawList, RawRef, RawValue};
 use crate::core::plan::family::no_array;
 use crate::core::plan::holds::{HeldBack, KeyList};
 use crate::core::plan::index::IndexChoice;
@@ -194,7 +194,8 @@ impl Call {
                 Ok(read) => {
                     let held_back = self.held_back().with(&read.keys);
                     let selection = Selection { holds: Some(held_back), ..self.rule.selection.clone() };
-                    Self::delete(deployment, &selection, Restriction::Ids(raw(ids))).await
+                    let ids = raw(ids).iter().collect();
+                    Self::delete(deployment, &selection, Restriction::of_ids(RawDocumentBuf::new(), ids)).await
                 }
                 Err(why) => Outcome::of(why),
             },
@@ -298,14 +299,14 @@ impl Call {
             Ok(found) => found,
             Err(cause) => return Outcome::of_error(&cause),
         };
-        let ids: Vec<RawValue> = found.iter().filter_map(|child| RawValue::at(child, "_id")).collect();
+        let ids: RawList = found.iter().filter_map(|child| RawRef::at(child, "_id")).collect();
         let number = ids.len();
         if ids.is_empty() {
             return Outcome::of("no children");
         }
         let condition =
             raw::document([(field, &RawValue::of(of_parents[field].clone()).expect("a value"))]).expect("a condition");
-        let deleted = Self::delete(deployment, selection, Restriction::Sharded(vec![(condition, ids)])).await;
+        let deleted = Self::delete(deployment, selection, Restriction::of_ids(condition, ids)).await;
         Outcome::of((number, deleted))
     }
 

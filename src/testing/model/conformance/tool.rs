@@ -125,8 +125,9 @@ impl Call {
         let rule = rules::along_index(&self.rule, &rules::indexes(deployment, &self.namespace).await);
         match &self.what {
             What::DeleteIds(ids) => {
-                let ids = ids.iter().map(|id| RawValue::of(id.clone()).expect("an _id")).collect();
-                self.delete(deployment, &rule, Restriction::Ids(ids)).await
+                let ids: Vec<RawValue> = ids.iter().map(|id| RawValue::of(id.clone()).expect("an _id")).collect();
+                let ids = ids.iter().collect();
+                self.delete(deployment, &rule, Restriction::of_ids(RawDocumentBuf::new(), ids)).await
             }
             What::DeleteOne(id) => {
                 self.delete(deployment, &rule, Restriction::One(RawValue::of(id.clone()).expect("an _id"))).await
@@ -288,7 +289,8 @@ impl Call {
         let (sorts, is_multikey) = (has(&plan, "stage", &"SORT".into()), has(&plan, "isMultiKey", &true.into()));
         // Several documents of one date are in no order, which shows where an index has arrays.
         let found = found.map(|found| if is_multikey { Vec::new() } else { found });
-        let statements = statements(&Restriction::Range { bounds: doc! {}, hint: Bson::Null }, &rule.selection, false);
+        let whole = Restriction::Range { bounds: doc! {}, hint: Bson::Null };
+        let statements = statements(&whole, &rule.selection, false);
         Outcome::of((found, sorts, is_multikey, statements.is_ok()))
     }
 }

@@ -5,13 +5,13 @@ use std::path::Path;
 use bson::{Bson, DateTime, doc};
 
 use super::*;
-use crate::base::values::raw::RawValue;
 use crate::core::policy::Compression;
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::ServerError;
 use crate::testing::disk::SimulatedDisk;
 use crate::testing::made_up::sweep;
+use crate::testing::made_up::sweep::ids_of;
 use crate::testing::scripted::Script;
 use crate::testing::scripted::ScriptedReply::{self, Batch, End, Reply, Silence};
 
@@ -74,10 +74,6 @@ fn documents(ids: impl IntoIterator<Item = i32>, bytes: usize) -> ScriptedReply 
     Batch(ids.into_iter().map(document).collect())
 }
 
-fn named(ids: std::ops::RangeInclusive<i32>) -> Restriction {
-    Restriction::Ids(ids.map(|id| RawValue::of(id).unwrap()).collect())
-}
-
 fn deleted(n: i32) -> ScriptedReply {
     Reply(doc! { "n": n, "ok": 1.0 })
 }
@@ -85,7 +81,7 @@ fn deleted(n: i32) -> ScriptedReply {
 #[tokio::test]
 async fn a_batch_of_large_documents_goes_in_parts_and_none_is_left_out() {
     let case = Case::new(HALF, vec![documents(1..=2, 9), End, deleted(2), documents(3..=4, 9), End, deleted(1)]);
-    let (archived, sent) = case.run(named(1..=4)).await;
+    let (archived, sent) = case.run(ids_of(1..=4)).await;
     assert_eq!(case.sent(), ["find", "delete [1, 2]", "find", "delete [3, 4]"]);
     assert_eq!((archived.documents, sent.result.deleted, sent.result.error), (4, 3, None));
     assert!(sent.is_sent && !sent.is_cut_short && sent.latency.is_some());
@@ -100,14 +96,14 @@ async fn what_an_earlier_part_deleted_counts_where_the_sweep_ends_before_the_nex
         }
         case.sweep.end();
     };
-    let ((archived, sent), ()) = tokio::join!(case.run(named(1..=4)), ends);
+    let ((archived, sent), ()) = tokio::join!(case.run(ids_of(1..=4)), ends);
     assert_eq!(case.sent(), ["find", "delete [1, 2]", "find"]);
     assert_eq!((archived.documents, sent.result.deleted), (2, 2));
     assert!(sent.is_sent && sent.is_cut_short);
     // Before the first part, nothing was sent.
     let case = Case::new(HALF, vec![Silence]);
     case.sweep.end();
-    let (archived, sent) = case.run(named(1..=4)).await;
+    let (archived, sent) = case.run(ids_of(1..=4)).await;
     assert_eq!((archived.documents, sent.is_sent, sent.is_cut_short), (0, false, true));
 }
 
@@ -122,7 +118,7 @@ async fn a_batch_of_which_a_command_was_not_sent_any_more_is_cut_short() {
         }
         case.sweep.end();
     };
-    let ((archived, sent), ()) = tokio::join!(case.run(named(1..=2)), ends);
+    let ((archived, sent), ()) = tokio::join!(case.run(ids_of(1..=2)), ends);
     assert_eq!(case.sent(), ["find", "delete [1, 2]", "delete [1]"]);
     assert_eq!((archived.documents, sent.result.deleted, sent.is_sent, sent.is_cut_short), (2, 1, true, true));
 }
@@ -132,7 +128,7 @@ async fn documents_that_cannot_be_compared_with_the_archive_are_counted_and_stay
     let deep = (0..40).fold(Bson::Null, |inner, _| doc! { "a": inner }.into());
     let found = Batch(vec![doc! { "_id": 1 }, doc! { "_id": 2, "deep": deep }, doc! { "_id": 3 }]);
     let case = Case::new(9, vec![found, End, deleted(2)]);
-    let (archived, sent) = case.run(named(1..=3)).await;
+    let (archived, sent) = case.run(ids_of(1..=3)).await;
     assert_eq!(case.sent(), ["find", "delete [1, 3]"]);
     assert_eq!((archived.documents, archived.incomparable, sent.result.deleted), (2, 1, 2));
 }
@@ -146,7 +142,7 @@ async fn a_command_holds_as_many_documents_as_its_service_can_be_told_of() {
         case.sweep.deployment.facts.capabilities.deletes_by_id_list = deletes_by_id_list;
         // A service that takes no list of `_id`s gets the whole predicate with each document.
         case.sweep.rule.selection.predicate.insert("long", "x".repeat(5 << 20));
-        let (archived, sent) = case.run(named(1..=3)).await;
+        let (archived, sent) = case.run(ids_of(1..=3)).await;
         assert_eq!((archived.documents, sent.result.deleted), (3, 3));
         let deletes = |command: &Document| command.get_array("deletes").ok().map(Vec::len);
         let statements: Vec<usize> = case.script.sent().iter().filter_map(deletes).collect();
@@ -158,7 +154,7 @@ async fn a_command_holds_as_many_documents_as_its_service_can_be_told_of() {
 async fn a_part_that_fails_ends_the_batch_with_its_reason() {
     let refused = Reply(doc! { "n": 1, "ok": 1.0, "writeErrors": [{ "index": 0, "code": 2, "errmsg": "bad value" }] });
     let case = Case::new(HALF, vec![documents(1..=2, 9), End, refused]);
-    let (archived, sent) = case.run(named(1..=4)).await;
+    let (archived, sent) = case.run(ids_of(1..=4)).await;
     assert_eq!(case.sent(), ["find", "delete [1, 2]"]);
     assert_eq!((archived.documents, sent.result.deleted), (2, 1));
     assert!(sent.is_sent && sent.result.error.unwrap().message.contains("bad value"));
@@ -216,7 +212,7 @@ async fn nothing_that_was_archived_goes_once_the_lease_is_over() {
     let archive = case.sweep.archive.take().map(|archive| Arc::try_unwrap(archive).ok().unwrap());
     case.sweep = sweep::sweep(&case.script, HALF, &leases, archive);
     renewals.lost();
-    let (archived, sent) = case.run(named(1..=4)).await;
+    let (archived, sent) = case.run(ids_of(1..=4)).await;
     assert_eq!(case.sent(), ["find"]);
     assert_eq!((archived.documents, sent.result.deleted, sent.is_sent, sent.out_of_lease), (2, 0, false, true));
 }
@@ -242,7 +238,7 @@ async fn a_range_is_read_at_once_unless_it_takes_more_than_two_parts() {
 #[tokio::test]
 async fn documents_are_read_once_the_file_is_locked_so_that_the_later_state_comes_later() {
     let case = Case::new(HALF, vec![documents([1], 9), End, deleted(1), documents([2], 9), End, deleted(1)]);
-    case.run(named(1..=1)).await;
+    case.run(ids_of(1..=1)).await;
     let archive = &case.sweep.archive.as_ref().unwrap().archive;
     let file = archive.file(&case.sweep.rule.selection.namespace).unwrap();
     let of_another_batch = file.lock_owned().await;
@@ -253,6 +249,6 @@ async fn documents_are_read_once_the_file_is_locked_so_that_the_later_state_come
         assert_eq!(case.sent(), ["find", "delete [1]"]);
         drop(of_another_batch);
     };
-    tokio::join!(case.run(named(2..=2)), unlocks);
+    tokio::join!(case.run(ids_of(2..=2)), unlocks);
     assert_eq!(case.sent(), ["find", "delete [1]", "find", "delete [2]"]);
 }

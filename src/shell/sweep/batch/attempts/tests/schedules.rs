@@ -15,6 +15,7 @@ use crate::shell::server::delete::restriction::Restriction;
 use crate::shell::server::delete::{self, DeleteError, Reply};
 use crate::shell::server::wire::overload::Overload;
 use crate::shell::sweep::batch::attempts::{Attempts, BatchResult, Step};
+use crate::testing::made_up::sweep::ids_of;
 
 /// Documents of one sweep; every seventh is a live one that was expired when the batch was made.
 const DOCUMENTS: i32 = 80;
@@ -104,8 +105,9 @@ impl Model {
     }
 
     fn command(&mut self, target: &Restriction) -> Reply {
-        let Restriction::Ids(ids) = target else { panic!("no batch of the model is a range") };
-        let ids: Vec<i32> = ids.iter().map(|id| id.decoded().unwrap().as_i32().unwrap()).collect();
+        let Restriction::Ids { lists, .. } = target else { panic!("no batch of the model is a range") };
+        let ids = lists[0].ids.iter().map(|id| RawValue::from(id).decoded().unwrap().as_i32().unwrap());
+        let ids: Vec<i32> = ids.collect();
         self.commands += 1;
         self.asked_to_wait = None;
         self.sent.extend(&ids);
@@ -186,7 +188,7 @@ fn error(overload: Option<Overload>, retryable: bool, reply_lost: bool) -> Reply
 }
 
 fn batch(ids: std::ops::Range<i32>) -> Box<Restriction> {
-    Box::new(Restriction::Ids(ids.map(|id| RawValue::of(id).unwrap()).collect()))
+    Box::new(ids_of(ids))
 }
 
 /// Plays one batch to its end; returns its result and the time waited.

@@ -1,14 +1,12 @@
 //! A service without room that does not say how much it had deleted.
 
-use crate::base::values::raw::RawValue;
-use crate::shell::server::delete::restriction::Restriction;
 use crate::shell::server::delete::{DeleteError, Reply};
 use crate::shell::server::wire::overload::Overload;
 use crate::shell::sweep::batch::attempts::{Attempts, Step};
+use crate::testing::made_up::sweep::ids_of;
 
 fn attempts() -> Attempts {
-    let ids = (0..10).map(|id| RawValue::of(id).unwrap()).collect();
-    Attempts::new(Box::new(Restriction::Ids(ids)), false)
+    Attempts::new(Box::new(ids_of(0..10)), false)
 }
 
 fn throttled(deleted: u64, uncounted: bool) -> Reply {
