@@ -5,7 +5,7 @@
 //! until the source is exhausted, or a limit or a person ends the sweep:
 //!     ask all gates until they are open, and wait for a permit of the run            gates, engine
 //!     reserve n documents, as many as pace, gates and limits leave room for          pace, gates, budget
-//!     take the next batch of at most n documents from the source                     candidates, *_slices, date_stretches, id_pages, billed_stretches
+//!     take the next batch of at most n documents from the source                     candidates, ranges, date_stretches, id_pages, billed_stretches
 //!     give back what the batch does not need of the n
 //!     ask all gates again                                                            gates, engine
 //!     start the batch, up to `concurrency` of them at a time:                        batch

@@ -3,19 +3,17 @@
 pub(super) mod billed_stretches;
 pub(super) mod candidates;
 pub(super) mod child_pages;
-pub(super) mod date_slices;
 pub(super) mod date_stretches;
 pub(super) mod id_pages;
-pub(super) mod id_slices;
+pub(super) mod ranges;
 
 use super::{NextBatch, RuleSweep};
 use billed_stretches::BilledStretches;
 use candidates::Candidates;
 use child_pages::ChildPages;
-use date_slices::DateSlices;
 use date_stretches::DateStretches;
 use id_pages::IdPages;
-use id_slices::IdSlices;
+use ranges::Ranges;
 
 /// The batches of one rule, one after another.
 pub(super) enum Source<'a> {
@@ -25,12 +23,10 @@ pub(super) enum Source<'a> {
     Pages(Box<IdPages<'a>>),
     /// Stretches of the date or of the `_id`, on a service that bills what a command loads.
     Billed(Box<BilledStretches<'a>>),
-    /// Ranges of the index on the date.
-    Dates(Box<DateSlices<'a>>),
+    /// Ranges of the index on the date, or of the `_id`.
+    Ranges(Box<Ranges<'a>>),
     /// Stretches of the dates, on a server that does not sort along an index.
     Stretches(Box<DateStretches<'a>>),
-    /// Ranges of the `_id`.
-    Scan(Box<IdSlices<'a>>),
     /// Pages of the children of parents that are gone.
     Children(Box<ChildPages<'a>>),
 }
@@ -69,11 +65,11 @@ impl<'a> Source<'a> {
             return ids();
         }
         let opened = match &selection.index {
-            Some(_) => DateSlices::open(sweep, rate).await.map(|slices| slices.map(|slices| Self::Dates(Box::new(slices)))),
-            None => IdSlices::open(sweep).await.map(|slices| slices.map(|slices| Self::Scan(Box::new(slices)))),
+            Some(_) => Ranges::of_dates(sweep, rate).await,
+            None => Ranges::of_ids(sweep, rate).await,
         };
         match opened {
-            Ok(Some(source)) => Ok(source),
+            Ok(Some(ranges)) => Ok(Self::Ranges(Box::new(ranges))),
             Ok(None) => ids(),
             Err(cause) => Err(sweep.explain_read(&cause)),
         }
@@ -87,9 +83,8 @@ impl<'a> Source<'a> {
             Self::Ids(candidates) => candidates.take(max).await,
             Self::Pages(pages) => pages.take(max).await,
             Self::Billed(stretches) => stretches.take(max).await,
-            Self::Dates(slices) => slices.take(max).await,
+            Self::Ranges(ranges) => ranges.take(max).await,
             Self::Stretches(stretches) => stretches.take(max).await,
-            Self::Scan(slices) => slices.take(max).await,
             Self::Children(pages) => pages.take(max).await,
         }
     }
@@ -141,9 +136,9 @@ mod tests {
             Source::Ids(_) => "ids",
             Source::Pages(_) => "pages",
             Source::Billed(_) => "billed",
-            Source::Dates(_) => "dates",
+            Source::Ranges(ranges) if ranges.field == "_id" => "scan",
+            Source::Ranges(_) => "dates",
             Source::Stretches(_) => "stretches",
-            Source::Scan(_) => "scan",
             Source::Children(_) => "children",
         }
     }

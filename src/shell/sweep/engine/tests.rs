@@ -182,15 +182,16 @@ async fn documents_are_found_before_they_go_where_they_are_archived_and_only_a_s
 #[tokio::test(start_paused = true)]
 async fn a_server_that_has_proved_fast_is_asked_for_the_next_range_while_a_delete_is_in_flight() {
     let found = |id: u8| Batch(vec![doc! { "_id": ObjectId::from_bytes([id; 12]) }]);
+    let ends = |id: u8| Batch([id, id + 1].map(|id| doc! { "_id": ObjectId::from_bytes([id; 12]) }).into());
     let deleted = || doc! { "n": 1, "ok": 1.0 };
     let late = ScriptedReply::Late(Duration::from_secs(10), deleted());
     let script = Script::new([
         found(1),
         found(9),
-        found(2),
+        ends(2),
         ScriptedReply::Reply(deleted()),
-        found(3),
-        found(4),
+        ends(3),
+        ends(4),
         late,
         ScriptedReply::Silence,
     ]);
