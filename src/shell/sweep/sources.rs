@@ -5,6 +5,7 @@ pub(super) mod candidates;
 pub(super) mod child_pages;
 pub(super) mod date_stretches;
 pub(super) mod id_pages;
+mod pass;
 pub(super) mod ranges;
 
 use super::{NextBatch, RuleSweep};

@@ -4,6 +4,7 @@ use bson::raw::CString;
 use bson::spec::ElementType;
 use bson::{Bson, Document, RawDocumentBuf, Regex, doc};
 
+use super::pass::Pass;
 use crate::base::values::raw::{RawList, RawRef, RawValue};
 use crate::core::plan::holds::HeldBack;
 use crate::core::plan::index::IndexChoice;
@@ -12,7 +13,6 @@ use crate::shell::server::delete::shard_key;
 use crate::shell::server::delete::statement::AROUND_QUERY;
 use crate::shell::server::wire::error::ServerError;
 use crate::shell::server::wire::find::{Cursor, Query};
-use crate::shell::server::wire::retry::Retries;
 use crate::shell::sweep::batch::reading::plan_has;
 use crate::shell::sweep::{NextBatch, RuleSweep};
 
@@ -34,15 +34,11 @@ pub(crate) struct Candidates<'a> {
     sweep: &'a RuleSweep,
     /// A further predicate that every candidate must match.
     only: Option<Document>,
-    cursor: Option<Cursor>,
     fetch: u32,
-    /// A candidate that was read but did not go into a batch: its `_id`, and its values at the paths of the shard key.
-    next: Option<RawDocumentBuf>,
-    exhausted: bool,
+    /// Finds the `_id` of each document, and its values at the paths of the shard key.
+    pass: Pass<'a>,
     /// Bytes that each document of a batch adds to the command besides its `_id`.
     bytes_per_document: usize,
-    /// The retries that are left for reading the next candidate.
-    retries: Retries,
 }
 
 impl<'a> Candidates<'a> {
@@ -60,7 +56,7 @@ impl<'a> Candidates<'a> {
                     + held
             }
         };
-        Self { sweep, only, cursor: None, fetch, next: None, exhausted: false, bytes_per_document, retries: Retries::patient() }
+        Self { sweep, only, fetch, pass: Pass::new(sweep, &sweep.rule.namespace), bytes_per_document }
     }
 
     /// Returns the next `_id`s, at most `max` of them.
@@ -73,7 +69,7 @@ impl<'a> Candidates<'a> {
         let (mut count, mut bytes) = (0, 0);
         while count < max {
             let Some(candidate) = self.next(count > 0).await? else { break };
-            let Some(id) = RawRef::at(&candidate, "_id") else { continue };
+            let id = RawRef::at(&candidate, "_id").ok_or_else(|| self.sweep.explain_read(&without_id()))?;
             let exact = if folds { exactly(id) } else { None };
             let condition = if folds { exact.as_ref().map(RawRef::from) } else { Some(id) };
             match condition {
@@ -86,7 +82,7 @@ impl<'a> Candidates<'a> {
                     ids.push(condition);
                 }
                 _ => {
-                    self.next = Some(candidate);
+                    self.pass.keep(Some(candidate));
                     break;
                 }
             }
@@ -98,88 +94,54 @@ impl<'a> Candidates<'a> {
             let key = shard_key::any_of(&keys, paths).map_err(|cause| format!("reading the shard key: {cause}"))?;
             return Ok(NextBatch::Batch { restriction: Box::new(Restriction::of_ids(key, ids)), documents: count });
         }
-        if max == 0 {
-            self.next = self.next(false).await?;
-        }
-        Ok(if self.next.is_some() { NextBatch::More } else { NextBatch::Exhausted })
+        let next = self.next(false).await?;
+        Ok(self.pass.keep(next))
     }
 
-    /// Returns the next candidate; `None` after the last one. If a pass has to begin again while a batch is being put together (`has_batch`), also
-    /// returns `None`: the new pass finds the documents of that batch as well until they are deleted.
     async fn next(&mut self, has_batch: bool) -> Result<Option<RawDocumentBuf>, String> {
-        if let Some(candidate) = self.next.take() {
-            return Ok(Some(candidate));
-        }
-        while !self.exhausted {
-            match self.advance().await {
-                Ok(Some(candidate)) => {
-                    self.retries = Retries::patient();
-                    return Ok(Some(candidate));
-                }
-                Ok(None) => self.exhausted = true,
-                Err(cause) => {
-                    // Deleted documents no longer match, so the new pass continues where the old one ended.
-                    self.cursor = None;
-                    self.sweep.wait_to_begin_again(&self.sweep.rule.namespace, &mut self.retries, &cause).await?;
-                    if has_batch {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-        Ok(None)
+        let Self { sweep, only, fetch, pass, .. } = self;
+        pass.next(has_batch, async || open(sweep, only.as_ref(), *fetch).await).await
     }
+}
 
-    async fn advance(&mut self) -> Result<Option<RawDocumentBuf>, ServerError> {
-        if self.cursor.is_none() {
-            self.cursor = Some(self.open().await?);
-        }
-        let Some(cursor) = &mut self.cursor else { return Ok(None) };
-        let Some(current) = cursor.next().await? else { return Ok(None) };
-        match RawRef::at(&current, "_id") {
-            Some(_) => Ok(Some(current)),
-            None => Err(ServerError::invalid_reply("a document without an `_id`")),
-        }
+/// Opens a cursor on the expired documents of a rule that match a further predicate as well, with so many documents in a reply.
+async fn open(sweep: &RuleSweep, only: Option<&Document>, fetch: u32) -> Result<Cursor, ServerError> {
+    let RuleSweep { deployment, rule, .. } = sweep;
+    let selection = &rule.selection;
+    let filter = match only {
+        Some(only) => doc! { "$and": [only, &selection.predicate] },
+        None => selection.predicate.clone(),
+    };
+    let filter = selection.without_held(&filter)?;
+    let mut projection = doc! { "_id": 1 };
+    projection.extend(selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
+    let hint = match &selection.index {
+        Some(index) => Bson::from(index.name.as_str()),
+        None => doc! { "$natural": 1 }.into(),
+    };
+    // On the primary: a secondary may be behind, and the deletes go to the primary anyway.
+    let mut find = Query::find(&selection.namespace, filter)
+        .projection(projection)
+        .batch_size(fetch)
+        .hint(Some(hint))
+        .collation(selection.collation.as_ref());
+    if let Some(index) = selection.index.as_ref().filter(|index| !index.oldest_first && only.is_none())
+        && deployment.facts.capabilities.sorts
+        && sorts_along(sweep, index).await?
+    {
+        find = find.sort(doc! { &rule.expiry.field: 1 });
     }
+    find.cursor(deployment).await
+}
 
-    async fn open(&self) -> Result<Cursor, ServerError> {
-        let RuleSweep { deployment, rule, .. } = self.sweep;
-        let selection = &rule.selection;
-        let filter = match &self.only {
-            Some(only) => doc! { "$and": [only, &selection.predicate] },
-            None => selection.predicate.clone(),
-        };
-        let filter = selection.without_held(&filter)?;
-        let mut projection = doc! { "_id": 1 };
-        projection.extend(selection.shard_key.iter().map(|path| (path.clone(), Bson::Int32(1))));
-        let hint = match &selection.index {
-            Some(index) => Bson::from(index.name.as_str()),
-            None => doc! { "$natural": 1 }.into(),
-        };
-        // On the primary: a secondary may be behind, and the deletes go to the primary anyway.
-        let mut find = Query::find(&selection.namespace, filter)
-            .projection(projection)
-            .batch_size(self.fetch)
-            .hint(Some(hint))
-            .collation(selection.collation.as_ref());
-        if let Some(index) = selection.index.as_ref().filter(|index| !index.oldest_first && self.only.is_none())
-            && deployment.facts.capabilities.sorts
-            && self.sorts_along(index).await?
-        {
-            find = find.sort(doc! { &rule.expiry.field: 1 });
-        }
-        find.cursor(deployment).await
-    }
-
-    /// Whether an index that is not ascending can be walked so that the oldest dates come first. A multikey index cannot, nor can
-    /// one that begins with another field: the server would sort everything in memory before the first reply.
-    async fn sorts_along(&self, index: &IndexChoice) -> Result<bool, ServerError> {
-        let RuleSweep { deployment, rule, .. } = self.sweep;
-        let query = self.sweep.query(rule.selection.predicate.clone());
-        let query = query.sort(doc! { &rule.expiry.field: 1 }).hint(Some(index.name.as_str()));
-        let plan = query.explain(deployment, "queryPlanner").await?;
-        Ok(!plan_has(&plan, "stage", &"SORT".into()))
-    }
+/// Whether an index that is not ascending can be walked so that the oldest dates come first. A multikey index cannot, nor can
+/// one that begins with another field: the server would sort everything in memory before the first reply.
+async fn sorts_along(sweep: &RuleSweep, index: &IndexChoice) -> Result<bool, ServerError> {
+    let RuleSweep { deployment, rule, .. } = sweep;
+    let query = sweep.query(rule.selection.predicate.clone());
+    let query = query.sort(doc! { &rule.expiry.field: 1 }).hint(Some(index.name.as_str()));
+    let plan = query.explain(deployment, "queryPlanner").await?;
+    Ok(!plan_has(&plan, "stage", &"SORT".into()))
 }
 
 /// Returns a condition for the `_id` that no collation loosens, if there is one: a regular expression compares strings byte by
@@ -203,6 +165,10 @@ fn exactly(id: RawRef<'_>) -> Option<RawValue> {
     // No regular expression can hold NUL.
     let pattern = CString::try_from(pattern).ok()?;
     RawValue::of(Bson::RegularExpression(Regex { pattern, options: bson::raw::cstr!("").to_owned() })).ok()
+}
+
+fn without_id() -> ServerError {
+    ServerError::invalid_reply("a document without an `_id`")
 }
 
 /// Returns the bytes of an `_id` in a list.

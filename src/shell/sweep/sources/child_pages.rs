@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use bson::{Document, RawDocumentBuf, doc};
 
+use super::pass::Pass;
 use crate::base::values::raw::{self, RawList, RawRef, RawValue};
 use crate::core::plan::ParentKey;
 use crate::shell::server::delete::restriction::{Ids, Parents, Restriction};
-use crate::shell::server::wire::error::{Result, ServerError};
+use crate::shell::server::wire::error::Result;
 use crate::shell::server::wire::find::{Cursor, Query};
-use crate::shell::server::wire::retry::Retries;
 use crate::shell::sweep::{NextBatch, RuleSweep};
 
 /// Bytes of the documents that the server goes through for one reply.
@@ -29,12 +29,7 @@ pub(crate) struct ChildPages<'a> {
     living: Vec<RawValue>,
     /// Further condition, on the `_id`, which tells the time at which a child was created.
     in_time: Document,
-    cursor: Option<Cursor>,
-    /// A child that was read but did not go into a page.
-    next: Option<RawDocumentBuf>,
-    exhausted: bool,
-    /// The retries that are left for reading the next child.
-    retries: Retries,
+    pass: Pass<'a>,
 }
 
 impl<'a> ChildPages<'a> {
@@ -46,8 +41,8 @@ impl<'a> ChildPages<'a> {
         parents: &'a [RawValue],
         in_time: Document,
     ) -> Self {
-        let retries = Retries::patient();
-        Self { sweep, field, key, parents, living: Vec::new(), in_time, cursor: None, next: None, exhausted: false, retries }
+        let pass = Pass::new(sweep, &sweep.rule.selection.namespace);
+        Self { sweep, field, key, parents, living: Vec::new(), in_time, pass }
     }
 
     /// Returns the next page, of at most `max` children.
@@ -56,7 +51,7 @@ impl<'a> ChildPages<'a> {
     pub(crate) async fn take(&mut self, max: u64) -> std::result::Result<NextBatch, String> {
         if self.sweep.living.lock().len() > self.living.len() {
             // The rest of the pass leaves out their children.
-            (self.cursor, self.next) = (None, None);
+            self.pass.begin_again();
         }
         let (mut ids, mut parents) = (RawList::default(), Vec::<RawValue>::new());
         while (ids.len() as u64) < max {
@@ -69,10 +64,8 @@ impl<'a> ChildPages<'a> {
             }
         }
         if ids.is_empty() {
-            if max == 0 {
-                self.next = self.next(false).await?;
-            }
-            return Ok(if self.next.is_some() { NextBatch::More } else { NextBatch::Exhausted });
+            let next = self.next(false).await?;
+            return Ok(self.pass.keep(next));
         }
         let documents = ids.len() as u64;
         let parents = Parents { field: self.field.to_owned(), key: self.key.clone(), keys: parents };
@@ -81,76 +74,50 @@ impl<'a> ChildPages<'a> {
         Ok(NextBatch::Batch { restriction: Box::new(restriction), documents })
     }
 
-    /// Returns the condition for the field that names the parent.
-    fn of_parents(&self) -> Result<RawValue> {
-        let (list, living) = (RawValue::list(self.parents)?, RawValue::list(&self.living)?);
-        let mut condition = vec![("$in", &list)];
-        if !self.living.is_empty() {
-            condition.push(("$nin", &living));
-        }
-        Ok(RawValue::from(raw::document(condition)?))
-    }
-
     /// Returns the next child; `None` after the last one, and if the pass has to begin again while a page is being put together (`has_page`).
     async fn next(&mut self, has_page: bool) -> std::result::Result<Option<RawDocumentBuf>, String> {
-        if let Some(child) = self.next.take() {
-            return Ok(Some(child));
-        }
-        while !self.exhausted {
-            match self.advance().await {
-                Ok(Some(child)) => {
-                    self.retries = Retries::patient();
-                    return Ok(Some(child));
-                }
-                Ok(None) => self.exhausted = true,
-                Err(cause) => {
-                    self.cursor = None;
-                    self.sweep.wait_to_begin_again(&self.sweep.rule.selection.namespace, &mut self.retries, &cause).await?;
-                    if has_page {
-                        return Ok(None);
-                    }
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    async fn advance(&mut self) -> Result<Option<RawDocumentBuf>> {
-        if self.cursor.is_none() {
-            self.living = self.sweep.living.lock().clone();
-            self.cursor = Some(self.open().await?);
-        }
-        let Some(cursor) = &mut self.cursor else { return Ok(None) };
-        cursor.next().await
-    }
-
-    async fn open(&self) -> std::result::Result<Cursor, ServerError> {
-        let RuleSweep { deployment, rule, .. } = self.sweep;
-        let selection = &rule.selection;
-        let of_parents = raw::document([(self.field, &self.of_parents()?)])?;
-        let others = [RawDocumentBuf::try_from(&self.in_time)?, RawDocumentBuf::try_from(&selection.predicate)?];
-        let [in_time, predicate] = others.map(RawValue::from);
-        let filter = raw::document([("$and", &RawValue::list(&[of_parents.into(), in_time, predicate])?)])?;
-        let hint = match &selection.index {
-            Some(index) => bson::Bson::from(index.name.as_str()),
-            None => doc! { "$natural": 1 }.into(),
+        let Self { sweep, field, parents, living, in_time, pass, .. } = self;
+        let open = async || {
+            *living = sweep.living.lock().clone();
+            open(sweep, field, parents, living, in_time).await
         };
-        let projection: Document = doc! { "_id": 1, self.field: 1 };
-        let find = Query::find(&selection.namespace, filter).projection(projection).hint(Some(hint)).batch_size(self.fetch());
-        find.cursor(deployment).await
+        pass.next(has_page, open).await
     }
+}
 
-    /// Returns the number of children of one reply. The server reads each of them whole, and chunks of files are large.
-    fn fetch(&self) -> u32 {
-        let by_size = self.sweep.rule.selection.average_bytes.map_or(u32::MAX, |average| (FETCH_BYTES / average.max(1.0)) as u32);
-        self.sweep.rule.sizes.batch.min(by_size).max(1)
+/// Opens a cursor on the children of the parents that are not living.
+async fn open(sweep: &RuleSweep, field: &str, parents: &[RawValue], living: &[RawValue], in_time: &Document) -> Result<Cursor> {
+    let RuleSweep { deployment, rule, .. } = sweep;
+    let selection = &rule.selection;
+    let (listed, kept) = (RawValue::list(parents)?, RawValue::list(living)?);
+    let mut of_parents = vec![("$in", &listed)];
+    if !living.is_empty() {
+        of_parents.push(("$nin", &kept));
     }
+    let of_parents = raw::document([(field, &raw::document(of_parents)?.into())])?;
+    let others = [RawDocumentBuf::try_from(in_time)?, RawDocumentBuf::try_from(&selection.predicate)?];
+    let [in_time, predicate] = others.map(RawValue::from);
+    let filter = raw::document([("$and", &RawValue::list(&[of_parents.into(), in_time, predicate])?)])?;
+    let hint = match &selection.index {
+        Some(index) => bson::Bson::from(index.name.as_str()),
+        None => doc! { "$natural": 1 }.into(),
+    };
+    let find = Query::find(&selection.namespace, filter).projection(doc! { "_id": 1, field: 1 });
+    find.hint(Some(hint)).batch_size(fetch(sweep)).cursor(deployment).await
+}
+
+/// Returns the number of children of one reply. The server reads each of them whole, and chunks of files are large.
+fn fetch(sweep: &RuleSweep) -> u32 {
+    let by_size = sweep.rule.selection.average_bytes.map_or(u32::MAX, |average| (FETCH_BYTES / average.max(1.0)) as u32);
+    sweep.rule.sizes.batch.min(by_size).max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::shell::lock::lease::Leases;
+    use crate::shell::server::wire::codes;
+    use crate::shell::server::wire::error::ServerError;
     use crate::testing::made_up::sweep;
     use crate::testing::scripted::Script;
     use crate::testing::scripted::ScriptedReply::{Batch, End, Error};
@@ -203,11 +170,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_page_goes_before_a_pass_begins_again() {
-        let lost =
-            || Error(ServerError::reported(crate::shell::server::wire::codes::CURSOR_NOT_FOUND, "cursor id not found", ""));
+        let lost = || Error(ServerError::reported(codes::CURSOR_NOT_FOUND, "cursor id not found", ""));
         let found = |ids: &[i32]| Batch(ids.iter().map(|id| doc! { "_id": id, "p": 1 }).collect());
         let script = Script::new([lost(), found(&[1, 2]), lost(), found(&[3]), End]);
-        let sweep = sweep::sweep(&script, 100, &Leases::default(), None);
+        let mut sweep = sweep::sweep(&script, 100, &Leases::default(), None);
+        sweep.is_of_children = true;
         let (parents, key) = ([RawValue::of(1).unwrap()], ParentKey::id());
         let mut pages = ChildPages::new(&sweep, "p", &key, &parents, Document::new());
         for expected in [2, 1] {
@@ -223,12 +190,10 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _entered = runtime.enter();
         let mut sweep = sweep::sweep(&Script::new([]), 100, &Leases::default(), None);
-        let (parents, key) = ([RawValue::of(1).unwrap()], ParentKey::id());
         for (average, expected) in [(None, 2000), (Some(0.0), 2000), (Some(100.0), 2000), (Some(1_048_576.0), 32), (Some(1e9), 1)]
         {
             sweep.rule.selection.average_bytes = average;
-            let fetch = ChildPages::new(&sweep, "p", &key, &parents, Document::new()).fetch();
-            assert_eq!(fetch, expected, "{average:?}");
+            assert_eq!(fetch(&sweep), expected, "{average:?}");
         }
     }
 }
