@@ -2,13 +2,14 @@
 
 mod args;
 mod help;
+mod shown;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub use args::{
     ArchiveArgs, ArchiveCommand, AuditArgs, CheckArgs, CompletionsArgs, DiffArgs, HistoryArgs, ImportArgs, InitArgs, ManArgs,
@@ -20,9 +21,13 @@ use crate::base::text::{clean, page};
 use crate::core::report::Format;
 use crate::shell::server::connect::uri;
 
+/// Heading of the options that several commands have, in their help.
+pub const COMMON: &str = "Common options";
+
 /// The command line; its description is that of the package.
 #[derive(Debug, Parser)]
-#[command(name = "sweeper", version, about, after_help = help::with_exit_codes(help::EXAMPLES))]
+#[command(name = "sweeper", version, about)]
+#[command(after_help = help::FIRST_STEPS, after_long_help = help::with_exit_codes(help::EVERYTHING))]
 pub struct Cli {
     #[command(flatten)]
     pub common: Common,
@@ -34,63 +39,76 @@ pub struct Cli {
 pub enum Command {
     /// Write a first policy, after a few questions
     ///
-    /// With a connection string it shows the collections and their date fields to choose from; reads only. Without a terminal the answers
-    /// come from --namespace, --field and --expire-after, and a warning names what does not fit the deployment. Writes to the file of --output, else of --policy; replaces one only with --force.
+    /// With a connection string it shows the collections and their date fields to choose from; it reads only. Without a terminal the
+    /// answers come from --namespace, --field and --expire-after, and a warning names what does not fit the deployment.
+    ///
+    /// Writes to the file of --output, else of --policy. Only --force replaces a file.
     #[command(after_help = help::INIT_EXAMPLES)]
     Init(InitArgs),
-    /// Validate the policy, and with --connect check it against the deployment; never writes
-    #[command(after_help = help::with_exit_codes(help::CHECK_EXAMPLES))]
+    /// Validate the policy; --connect compares it with the deployment
+    ///
+    /// Never writes. Without --connect it contacts nothing.
+    #[command(after_help = help::CHECK_EXAMPLES, after_long_help = help::with_exit_codes(help::CHECK_EXAMPLES))]
     Check(CheckArgs),
-    /// Show what would be deleted and how old it is, what expires next, and what never expires and why; never writes
+    /// Show what would be deleted, what comes next, what never expires
     ///
-    /// A dry run with the full report. In collections with more than 1,000,000 documents the ages are those of a sample of some 100,000,
-    /// unless --exact is given; the count of what has expired is always exact. A user with the role `read` is enough.
-    #[command(after_help = help::with_exit_codes(help::AUDIT_EXAMPLES))]
+    /// A dry run with the full report, which also has ages, and the reasons why documents never expire. Never writes. In collections with
+    /// more than 1,000,000 documents the ages come from a sample of some 100,000, unless --exact is given. The count of what has expired is
+    /// always exact. A user with the role `read` is enough.
+    #[command(after_help = help::AUDIT_EXAMPLES, after_long_help = help::with_exit_codes(help::AUDIT_EXAMPLES))]
     Audit(AuditArgs),
-    /// Delete what the policy says has expired, or show it with --dry-run
+    /// Delete what has expired by the policy; --dry-run only counts
     ///
-    /// On a terminal it shows the counts and asks first; with --yes, or if standard input is not a terminal, it does not ask. The report
+    /// On a terminal it shows the counts and asks first. It does not ask with --yes, or if standard input is not a terminal. The report
     /// goes to standard output, everything else to standard error.
-    #[command(after_help = help::with_exit_codes(help::SWEEP_EXAMPLES))]
+    #[command(after_help = help::SWEEP_EXAMPLES, after_long_help = help::with_exit_codes(help::SWEEP_EXAMPLES))]
     Sweep(SweepArgs),
-    /// Show what changed between two saved JSON reports; contacts nothing
+    /// Show what changed between two saved JSON reports
+    ///
+    /// Contacts nothing.
     #[command(after_help = help::DIFF_EXAMPLES)]
     Diff(DiffArgs),
-    /// Show the last runs that `history` of the policy recorded; reads only
+    /// Show the last runs that were recorded
     ///
-    /// With --only, the counts are those of the selected rules, else those of whole runs.
+    /// Reads the collection that `history` of the policy names. With --only, the counts are those of the selected rules, else of whole runs.
     #[command(after_help = help::HISTORY_EXAMPLES)]
     History(HistoryArgs),
-    /// Explain why one document is deleted or kept: the date and the ttl that decide, each clause of the filter, and when it goes; reads only
+    /// Explain why one document is deleted or kept
     ///
-    /// Shows the document's date field and ttl, and no other value of it.
+    /// Shows the date and the ttl that decide, each clause of the filter, and when the document goes. Shows no other value of the document.
+    /// Reads only.
     #[command(after_help = help::WHY_EXAMPLES)]
     Why(WhyArgs),
-    /// Show the archives that sweeps have written, and verify them; contacts no server
+    /// List and verify the archives of sweeps
+    ///
+    /// Contacts no server.
     Archive {
         #[command(subcommand)]
         command: ArchiveCommand,
     },
-    /// Put back what a sweep has archived; never overwrites without --replace
+    /// Put back what a sweep has archived
     ///
-    /// Verifies every checksum first, then inserts the documents whose `_id` is not there. --only selects namespaces of the archive. Needs no
-    /// policy if --uri, --uri-file or MONGODB_URI is given; if a policy exists, its `connection.expect` still applies. A missing collection is created without options and indexes. On a terminal it asks first;
-    /// with --yes, or if standard input is not a terminal, it does not ask.
+    /// Verifies every checksum first, then inserts the documents whose `_id` is not there. Only --replace overwrites. --only selects
+    /// namespaces of the archive. A missing collection is created without options and indexes.
+    ///
+    /// Needs no policy if --uri, --uri-file or MONGODB_URI is given. If a policy exists, its `connection.expect` still applies. On a terminal
+    /// it asks first. It does not ask with --yes, or if standard input is not a terminal.
     #[command(after_help = help::RESTORE_EXAMPLES)]
     Restore(RestoreArgs),
-    /// Write a policy that deletes what the deployment's own TTL settings delete; reads only
+    /// Write a policy from the TTL settings of a deployment
     ///
-    /// Reads the TTL indexes, the clustered and the time-series collections that the user may see; --only selects namespaces. Needs no
-    /// policy if --uri, --uri-file or MONGODB_URI is given. Settings by which the server never deletes become a comment that says why.
-    /// Replaces an existing file only with --force.
+    /// The policy deletes what these settings delete. Reads the TTL indexes, the clustered and the time-series collections that the user may
+    /// see; --only selects namespaces. Settings by which the server never deletes become a comment that says why.
+    ///
+    /// Needs no policy if --uri, --uri-file or MONGODB_URI is given. Only --force replaces a file.
     #[command(after_help = help::IMPORT_EXAMPLES)]
     Import(ImportArgs),
-    /// Compare the deployment's own TTL settings with the policy, or change them to match it
+    /// Compare a deployment's TTL settings with the policy, or set them
     Native {
         #[command(subcommand)]
         command: NativeCommand,
     },
-    /// Print the JSON Schema of the policy or of a report, or the keys of the policy
+    /// Print the schema of the policy or a report, or the policy's keys
     ///
     /// Editors with a YAML language server complete and check a policy whose first line is `# yaml-language-server: $schema=FILE`.
     Schema(SchemaArgs),
@@ -108,27 +126,36 @@ pub enum Command {
 //
 // Options with several values are not `global`: `command_line` says why.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Options of every command")]
+#[command(next_help_heading = COMMON)]
 pub struct Common {
-    /// The policy; `-` is standard input
-    #[arg(short, long, value_name = "FILE", env = "SWEEPER_POLICY", default_value = "sweeper.yaml", global = true)]
+    /// The policy
+    ///
+    /// `-` is standard input.
+    #[arg(short, long, value_name = "FILE", env = "SWEEPER_POLICY", hide_env_values = true)]
+    #[arg(default_value = "sweeper.yaml", global = true)]
     pub policy: PathBuf,
-    /// Connection string; overrides the policy's
+    /// Connection string
+    ///
+    /// Overrides the policy's.
     #[arg(long, value_name = "URI", env = "MONGODB_URI", hide_env_values = true, value_hint = ValueHint::Url, global = true)]
     pub uri: Option<String>,
     /// File that holds the connection string and nothing else; overrides MONGODB_URI and the policy's
     #[arg(long, value_name = "FILE", global = true)]
     pub uri_file: Option<PathBuf>,
-    /// Only rules whose name or namespace matches; `*` matches anything; repeatable
+    /// Only rules whose name or namespace matches
+    ///
+    /// `*` matches anything. Repeatable.
     #[arg(long, value_name = "GLOB", value_hint = ValueHint::Other)]
     pub only: Vec<String>,
-    /// Write the report to a file, replaced as a whole at the end; `-` is standard output; repeatable
+    /// Write the report to a file; repeatable
+    ///
+    /// The file is replaced as a whole at the end. `-` is standard output.
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
-    /// Format of the report [default: by the output file's extension, else table]; repeatable
+    /// Format of the report; repeatable
     ///
-    /// The first format belongs to the first --output, the second to the second. Outputs without a format take it from their extension:
-    /// .html, .json, .csv, .md, .txt.
+    /// The first format belongs to the first --output, the second to the second. Outputs without a format take it from their extension
+    /// (.html, .json, .csv, .md, .txt), else it is table.
     #[arg(long, value_name = "FORMAT")]
     pub format: Vec<Format>,
     /// Format of the log on standard error
@@ -169,17 +196,20 @@ impl When {
 
 /// Returns the definition of the command line, for the parser, the completions and the manual pages.
 ///
-/// Copies the common options that take several values into every command. clap would do the same if they were `global`, but if values are
-/// given both before and after the command, it keeps only those of one place.
+/// Copies the common options into every command, which decides whether its help shows them. Those with several values need the copy anyway:
+/// if such values are given both before and after the command, clap keeps only those of one place.
 pub fn command_line() -> clap::Command {
     let root = Cli::command();
-    let is_repeatable = |arg: &&Arg| matches!(arg.get_action(), ArgAction::Append);
-    let repeatable: Vec<Arg> = root.get_arguments().filter(is_repeatable).cloned().collect();
-    with_args(root, &repeatable)
+    let common: Vec<Arg> = root.get_arguments().cloned().collect();
+    // The help of each command has the common options; the short one of the program has the commands.
+    root.mut_args(|arg| arg.hide_short_help(true)).mut_subcommands(|command| {
+        let common = shown::common(command.get_name(), &common);
+        with_args(command, &common)
+    })
 }
 
 fn with_args(command: clap::Command, args: &[Arg]) -> clap::Command {
-    command.mut_subcommands(|inner| with_args(inner.args(args), args))
+    command.args(args).mut_subcommands(|inner| with_args(inner, args))
 }
 
 impl Cli {
@@ -204,8 +234,9 @@ impl Cli {
     }
 }
 
-/// Returns the text of a usage error. It quotes the command line, in which a connection string may stand where none is expected, and anything that a
-/// terminal obeys: so it is that of a command line in which such arguments are replaced.
+/// Returns the text of a usage error, which quotes the command line.
+///
+/// A connection string may stand where none is expected, and so may anything that a terminal obeys. Such arguments are replaced first.
 pub fn shown_error(cause: &clap::Error, args: &[OsString]) -> String {
     let shown = |text: &str| match text.contains("://") || (text.contains(':') && text.contains('@')) {
         true => uri::redacted(text),

@@ -15,15 +15,11 @@ use crate::core::report::history::History;
 use crate::core::report::native::NativeReport;
 use crate::core::report::{Report, json};
 
-/// Section of every manual page. That of the options names only the variables of a command's own options.
-const ENVIRONMENT: &str = ".SH ENVIRONMENT
-.TP
-\\fBMONGODB_URI\\fR
-Connection string, unless \\-\\-uri gives one
-.TP
-\\fBSWEEPER_POLICY\\fR
-The policy, unless \\-\\-policy names one
-";
+/// Environment variables, each with the option that it stands for.
+const ENVIRONMENT: [(&str, &str, &str); 2] = [
+    ("uri", "MONGODB_URI", "Connection string, unless \\-\\-uri gives one"),
+    ("policy", "SWEEPER_POLICY", "The policy, unless \\-\\-policy names one"),
+];
 
 /// Writes a JSON Schema, or the documentation of the policy's keys.
 ///
@@ -74,15 +70,15 @@ fn page(command: &Command) -> io::Result<String> {
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
+    synopsis(command).render_synopsis_section(&mut page)?;
     man.render_description_section(&mut page)?;
     if command.has_subcommands() {
         man.render_subcommands_section(&mut page)?;
     }
     man.render_options_section(&mut page)?;
     let mut page = String::from_utf8(page).map_err(io::Error::other)?;
-    page.push_str(ENVIRONMENT);
-    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    page.push_str(&environment(command));
+    let after = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string).unwrap_or_default();
     for line in after.lines() {
         match line.strip_suffix(':').filter(|_| !line.starts_with(' ')) {
             Some(title) => page.push_str(&format!(".SH {}\n.nf\n", title.to_uppercase())),
@@ -94,6 +90,22 @@ fn page(command: &Command) -> io::Result<String> {
         page.push_str(".fi\n");
     }
     Ok(page)
+}
+
+/// Returns a page whose synopsis names only the options that are the command's own.
+fn synopsis(command: &Command) -> Man {
+    Man::new(command.clone().mut_args(|arg| match arg.get_help_heading() {
+        Some(cli::COMMON) => arg.hide(true),
+        _ => arg,
+    }))
+}
+
+/// Returns the section about the variables that mean something for a command.
+fn environment(command: &Command) -> String {
+    let is_shown = |id: &str| command.get_arguments().any(|arg| arg.get_id() == id && !arg.is_hide_set());
+    let shown = ENVIRONMENT.iter().filter(|(option, ..)| is_shown(option));
+    let entries: String = shown.map(|(_, variable, meaning)| format!(".TP\n\\fB{variable}\\fR\n{meaning}\n")).collect();
+    if entries.is_empty() { entries } else { format!(".SH ENVIRONMENT\n{entries}") }
 }
 
 /// Escapes a line, so that roff takes it as text.

@@ -13,9 +13,9 @@ use crate::core::policy::duration;
 
 #[derive(Debug, Args)]
 pub struct InitArgs {
-    /// Collection, as database.collection; `*` matches anything; repeatable, for one rule each
+    /// Collection, as database.collection; repeatable, for one rule each
     ///
-    /// The options of the rules are given once for all of them, or once for each --namespace, in the same order.
+    /// `*` matches anything. The options of the rules are given once for all of them, or once for each --namespace, in the same order.
     #[arg(long, value_name = "NAMESPACE")]
     pub namespace: Vec<String>,
     /// Field that holds the date, such as lastModified or meta.createdAt
@@ -27,10 +27,10 @@ pub struct InitArgs {
     /// Field that overrides --expire-after for its document, in seconds
     #[arg(long, value_name = "NAME")]
     pub ttl_field: Vec<String>,
-    /// Format in which the date is stored: date, epochSeconds, epochMillis or objectId
+    /// Kind of date: date, epochSeconds, epochMillis, objectId or iso8601
     #[arg(long, value_name = "FORMAT")]
     pub date_format: Vec<String>,
-    /// Refuse to delete more than this share of the collection, in percent [default: 50]
+    /// Refuse to delete a larger share, in percent [default: 50]
     #[arg(long, value_name = "PERCENT")]
     pub max_delete_percent: Option<f64>,
     /// Replace an existing file
@@ -40,39 +40,53 @@ pub struct InitArgs {
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Check the policy against the deployment as well: existence, kind, index, privileges, guards
+    /// Compare with the deployment: collections, indexes, privileges, guards
     #[arg(long)]
     pub connect: bool,
-    /// With --connect: refuse a rule that names a namespace that does not exist, or a field that no document is found to have
+    /// With --connect: refuse unknown namespaces and fields
+    ///
+    /// These are namespaces that do not exist, and fields that no document is found to have.
     #[arg(long, requires = "connect")]
     pub strict: bool,
-    /// Run even if the clocks of this machine and the server are more than 5 minutes apart; the server's clock decides
-    #[arg(long)]
+    /// Run even if the clocks of this machine and the server are more than 5 minutes apart
+    ///
+    /// The server's clock decides.
+    #[arg(long, hide_short_help = true)]
     pub allow_clock_skew: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// Use this instant as the current time, such as 2026-01-31T02:00:00Z; not later than the server's clock [default: the server's clock]
-    #[arg(long, value_name = "RFC3339", value_parser = parse_instant)]
+    /// Use this instant as the current time, such as 2026-01-31T02:00:00Z [default: the server's clock]
+    ///
+    /// It may not be later than the server's clock.
+    #[arg(long, value_name = "RFC3339", hide_short_help = true, value_parser = parse_instant)]
     pub as_of: Option<DateTime>,
     /// End with exit code 7 if expired documents were found
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub detailed_exitcode: bool,
-    /// Show as refused a rule that names a namespace that does not exist, or a field that no document is found to have
-    #[arg(long)]
+    /// Show as refused rules with unknown namespaces and fields
+    ///
+    /// These are namespaces that do not exist, and fields that no document is found to have.
+    #[arg(long, hide_short_help = true)]
     pub strict: bool,
-    /// Examine every document, also in collections with more than 1,000,000
+    /// Examine every document, in large collections too
     #[arg(long)]
     pub exact: bool,
-    /// Time limit of one query on the server; a figure that takes longer is left out, with a warning
+    /// Time limit of one query on the server
+    ///
+    /// A figure that takes longer is left out, with a warning.
     #[arg(long, value_name = "DUR", default_value = "5m", value_parser = parse_duration)]
     pub max_time: Duration,
-    /// Members of a replica set to read from; a secondary may lag behind
+    /// Members of a replica set to read from
+    ///
+    /// A secondary may lag behind.
     #[arg(long, value_name = "MODE", default_value = "primary")]
     pub read_preference: ReadFrom,
-    /// Run even if the clocks of this machine and the server are more than 5 minutes apart; the server's clock decides
-    #[arg(long)]
+    /// Run even if the clocks of this machine and the server are more than 5 minutes apart
+    ///
+    /// The server's clock decides.
+    #[arg(long, hide_short_help = true)]
     pub allow_clock_skew: bool,
 }
 
@@ -93,59 +107,83 @@ pub struct SweepArgs {
     #[arg(long)]
     pub dry_run: bool,
     /// With --dry-run: end with exit code 7 if expired documents were found
-    #[arg(long, requires = "dry_run")]
+    #[arg(long, hide_short_help = true, requires = "dry_run")]
     pub detailed_exitcode: bool,
-    /// Use this instant as the current time, such as 2026-01-31T02:00:00Z; not later than the server's clock [default: the server's clock]
-    #[arg(long, value_name = "RFC3339", value_parser = parse_instant)]
-    pub as_of: Option<DateTime>,
-    /// Refuse a rule that names a namespace that does not exist, or a field that no document is found to have (exit code 5)
-    #[arg(long)]
-    pub strict: bool,
-    /// Sweep what this saved JSON audit approved, as of the audit's time, and refuse whatever has changed since
+    /// Use this instant as the current time, such as 2026-01-31T02:00:00Z [default: the server's clock]
     ///
-    /// Refused (exit 5) are: another policy, another deployment or version, a plan that is too old, and a rule with more expired documents
+    /// It may not be later than the server's clock.
+    #[arg(long, value_name = "RFC3339", hide_short_help = true, value_parser = parse_instant)]
+    pub as_of: Option<DateTime>,
+    /// Refuse rules with unknown namespaces and fields (exit code 5)
+    ///
+    /// These are namespaces that do not exist, and fields that no document is found to have.
+    #[arg(long, hide_short_help = true)]
+    pub strict: bool,
+    /// Delete only what this saved JSON audit approved
+    ///
+    /// The sweep is as of the audit's time. Refused (exit 5) are: another policy, another deployment or version, a plan that is too old, and a rule with more expired documents
     /// than were approved, plus a tolerance of 1 %. No rule deletes more than that.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["as_of", "every"])]
     pub plan: Option<PathBuf>,
     /// Maximum age of the plan
-    #[arg(long, value_name = "DUR", default_value = "1d", value_parser = parse_duration, requires = "plan")]
+    #[arg(long, hide_short_help = true, value_name = "DUR", default_value = "1d", value_parser = parse_duration, requires = "plan")]
     pub max_plan_age: Duration,
     /// Stop after this many documents, over all rules
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_deletes: Option<u64>,
-    /// Stop after this time, such as 90m; overrides the policy's run.maxDuration
+    /// Stop after this time, such as 90m
+    ///
+    /// Overrides `run.maxDuration` of the policy.
     #[arg(long, value_name = "DUR", value_parser = parse_duration)]
     pub max_duration: Option<Duration>,
-    /// Delete at most this many documents per second, over all rules; overrides the policy's run.rate
+    /// Delete at most N documents a second, over all rules
+    ///
+    /// Overrides `run.rate` of the policy.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rate: Option<u32>,
-    /// Write metrics of the run in Prometheus' text format; the file is replaced as a whole, also by a run that fails
+    /// Write metrics for Prometheus to this file
+    ///
+    /// In Prometheus' text format. The file is replaced as a whole, also by a run that fails.
     #[arg(long, value_name = "FILE")]
     pub metrics_file: Option<PathBuf>,
     /// Do not ask
     #[arg(short, long)]
     pub yes: bool,
-    /// Keep running: sweep now, then at every multiple of this interval, such as 15m. Limits apply to each run. SIGHUP rereads the
-    /// policy, SIGTERM ends
+    /// Keep running, and sweep at every multiple of DUR
+    ///
+    /// Sweeps at once, then at every multiple of this interval, such as 15m. Limits apply to each run. SIGHUP rereads the policy, SIGTERM
+    /// ends the process.
     #[arg(long, value_name = "DUR", value_parser = parse_duration, conflicts_with = "as_of")]
     pub every: Option<Duration>,
-    /// With --every, answer HTTP requests at this address: /metrics, /healthz and /readyz. A bare port binds to 127.0.0.1
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_address, requires = "every")]
+    /// With --every: answer /metrics, /healthz and /readyz at this address
+    ///
+    /// A bare port binds to 127.0.0.1.
+    #[arg(long, hide_short_help = true, value_name = "ADDRESS", value_parser = parse_address, requires = "every")]
     pub listen: Option<SocketAddr>,
-    /// Allow one run at a time on this machine: a second one ends with exit code 6. A dry run does not take the lock
+    /// Allow one run at a time on this machine
+    ///
+    /// A second run ends with exit code 6. A dry run does not take the lock.
     #[arg(long, value_name = "FILE")]
     pub lock: Option<PathBuf>,
-    /// Wait up to this long, counted from the start of the run, for locks that other runs hold
-    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    /// Wait up to this long for locks that other runs hold
+    ///
+    /// The time counts from the start of the run.
+    #[arg(long, hide_short_help = true, value_name = "DUR", value_parser = parse_duration)]
     pub lock_wait: Option<Duration>,
-    /// While this file exists no run begins, and a run in progress ends after the batch in flight, with exit code 4
+    /// While this file exists, no run begins or goes on
+    ///
+    /// A run in progress ends after the batch in flight, with exit code 4.
     #[arg(long, value_name = "FILE")]
     pub stop_file: Option<PathBuf>,
-    /// While this file exists no further batch begins: the run waits, keeps its leases and obeys its other limits
-    #[arg(long, value_name = "FILE")]
+    /// While this file exists, runs wait before their next batch
+    ///
+    /// A run that waits keeps its leases and obeys its other limits.
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub pause_file: Option<PathBuf>,
-    /// Run even if the clocks of this machine and the server are more than 5 minutes apart; the server's clock decides
-    #[arg(long)]
+    /// Run even if the clocks of this machine and the server are more than 5 minutes apart
+    ///
+    /// The server's clock decides.
+    #[arg(long, hide_short_help = true)]
     pub allow_clock_skew: bool,
 }
 
@@ -198,10 +236,12 @@ pub struct WhyArgs {
     /// The document's collection, as database.collection
     #[arg(value_name = "NAMESPACE")]
     pub namespace: String,
-    /// The document's `_id` as mongosh shows it, or as Extended JSON; without quotes a string, a number or 24 digits of an ObjectId
+    /// The document's `_id` as mongosh shows it, or as Extended JSON
+    ///
+    /// Without quotes it is a string, a number or the 24 digits of an ObjectId.
     #[arg(value_name = "ID", allow_hyphen_values = true)]
     pub id: String,
-    /// Judge at this instant and not now
+    /// Judge as of this instant, such as 2026-01-31T02:00:00Z [default: now]
     #[arg(long, value_name = "INSTANT", value_parser = parse_instant)]
     pub as_of: Option<DateTime>,
 }
@@ -209,12 +249,12 @@ pub struct WhyArgs {
 /// Commands of `archive`.
 #[derive(Debug, Subcommand)]
 pub enum ArchiveCommand {
-    /// List the archives in a directory: the time of each, its namespaces and rules, and their documents and sizes
+    /// List the archives in a directory
     ///
-    /// Reads only their records. --only selects namespaces.
+    /// Shows the time of each, its namespaces and rules, and their documents and sizes. Reads only their records. --only selects namespaces.
     #[command(after_help = help::ARCHIVE_LIST_EXAMPLES)]
     List(ArchiveArgs),
-    /// Verify every checksum and every document, and account for every file
+    /// Verify every checksum, document and file
     ///
     /// Exit code 0: all are whole; 3: something is damaged, missing, or in no record. The archive of a run that was cut off is whole if all
     /// of what may have been deleted is in it.
@@ -231,15 +271,16 @@ pub struct ArchiveArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum NativeCommand {
-    /// Compare each rule with the TTL setting that would do the same: same, differs, missing, extra, impossible; reads only
+    /// Compare each rule with the TTL setting that would do the same
     ///
-    /// Exit code 0: all the same, but for rules that no setting can serve (impossible); 5: at least one is not.
+    /// Each is the same, differs, is missing, extra or impossible. Reads only. Exit code 0: all are the same, or impossible because no setting
+    /// can serve the rule. Exit code 5: at least one is not.
     #[command(after_help = help::NATIVE_DIFF_EXAMPLES)]
     Diff,
-    /// Create and change TTL settings so that the server deletes what the policy says
+    /// Set the TTL settings so that the server deletes what the policy says
     ///
-    /// Shows each command and how many documents the server would delete at once, and asks. Without a terminal it needs --yes. Settings that
-    /// no rule corresponds to are left alone; those of disabled rules are switched off if the server supports it.
+    /// Shows each command and how many documents the server would delete at once, and asks. Without a terminal it needs --yes. Settings
+    /// without a rule stay as they are. Those of disabled rules are switched off if the server supports it.
     #[command(after_help = help::NATIVE_APPLY_EXAMPLES)]
     Apply(NativeApplyArgs),
 }

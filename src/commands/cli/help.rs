@@ -3,14 +3,25 @@
 use crate::base::exit;
 use crate::base::text::fold;
 
-pub(super) const EXAMPLES: &str = "\
+/// Defines the first steps, which begin the long list of examples as well.
+macro_rules! first_steps {
+    () => {
+        "\
 First steps:
   sweeper init                 write a first policy
   sweeper check                is it right?
   sweeper check --connect      and does it fit the deployment?
   sweeper sweep --dry-run      what would go? deletes nothing
   sweeper sweep                delete, after asking
+"
+    };
+}
 
+pub(super) const FIRST_STEPS: &str = first_steps!();
+
+pub(super) const EVERYTHING: &str = concat!(
+    first_steps!(),
+    "
 More:
   sweeper audit -o audit.html  how old it is, what comes next, what never goes
   sweeper sweep --plan audit.json
@@ -26,7 +37,8 @@ More:
                                is what was archived whole?
   sweeper restore DIRECTORY    put back what was archived
   sweeper completions bash     for the shell; also zsh, fish and others
-";
+"
+);
 
 pub(super) const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -85,8 +97,9 @@ pub(super) const INIT_EXAMPLES: &str = "\
 Examples:
   sweeper init                 asks
   sweeper init --namespace app.sessions --field lastModified --expire-after 1h
-  sweeper init --namespace app.sessions --field lastModified --expire-after 1h \
-               --namespace app.jobs     --field finishedAt   --expire-after 30d
+  sweeper init \\
+    --namespace app.sessions --field lastModified --expire-after 1h \\
+    --namespace app.jobs --field finishedAt --expire-after 30d
                                two rules
 ";
 

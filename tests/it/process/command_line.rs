@@ -76,10 +76,23 @@ async fn every_command_has_a_manual_page_with_all_of_its_options() {
         let name = command.get_display_name().unwrap_or("sweeper").to_owned();
         let page = std::fs::read_to_string(dir.path().join("man1").join(format!("{name}.1")))
             .unwrap_or_else(|why| panic!("{name}: {why}"));
-        for option in command.get_arguments().filter_map(clap::Arg::get_long) {
-            assert!(page.contains(&option.replace('-', "\\-")), "{name}: {option}");
+        let synopsis = page.split(".SH ").find(|section| section.starts_with("SYNOPSIS")).expect("a synopsis");
+        for arg in command.get_arguments() {
+            let Some(option) = arg.get_long() else { continue };
+            let written = format!("\\-\\-{}", option.replace('-', "\\-"));
+            assert_eq!(page.contains(&format!("{written}\\fR")), !arg.is_hide_set(), "{name}: {option}");
+            let is_own = arg.get_help_heading() != Some(cli::COMMON);
+            assert_eq!(
+                synopsis.contains(&format!("{written}\\fR")),
+                is_own && !arg.is_hide_set(),
+                "{name}: {option}: {synopsis}"
+            );
         }
-        assert!(page.contains("MONGODB_URI") && page.contains("SWEEPER_POLICY"), "{name}");
+        for (option, variable) in [("uri", "MONGODB_URI"), ("policy", "SWEEPER_POLICY")] {
+            let means_something = command.get_arguments().any(|arg| arg.get_id() == option && !arg.is_hide_set());
+            assert_eq!(page.contains(variable), means_something, "{name}: {variable}");
+        }
+        assert_eq!(page.contains(".SH \"EXIT CODES\"") || page.contains(".SH EXIT CODES"), has_exit_codes(&command), "{name}");
         pages += 1;
         left.extend(inner(&command).cloned());
     }
@@ -91,20 +104,70 @@ async fn every_command_has_a_manual_page_with_all_of_its_options() {
     assert!(section.is_some_and(|lines| lines.starts_with("sweeper init  ")), "examples keep their lines: {}", ran.stdout);
 }
 
-#[tokio::test]
-async fn help_fits_80_columns_and_ends_with_the_options_of_every_command() {
-    let mut left = vec![(Vec::new(), command())];
-    while let Some((path, command)) = left.pop() {
-        let words: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
-        let ran = said(&words).await;
-        assert_eq!(ran.code, Some(0), "{words:?} {ran:?}");
-        let wide = ran.stdout.lines().find(|line| line.chars().count() > 80);
-        assert_eq!(wide, None, "{words:?}");
-        if let Some(own) = ran.stdout.find("\nOptions:\n") {
-            assert!(ran.stdout.find("\nOptions of every command:\n").is_some_and(|common| own < common), "{words:?}");
-        }
-        left.extend(inner(&command).map(|inner| ([path.as_slice(), &[inner.get_name().to_owned()]].concat(), inner.clone())));
+/// Whether the help of a command has the exit codes: that of the program, and of the commands that judge rules.
+fn has_exit_codes(command: &Command) -> bool {
+    ["sweeper", "sweep", "audit", "check"].contains(&command.get_name())
+}
+
+/// Returns each command with the words that call it.
+fn commands() -> Vec<(Vec<String>, Command)> {
+    let mut found = vec![(Vec::new(), command())];
+    let mut next = 0;
+    while let Some((path, command)) = found.get(next).cloned() {
+        found.extend(inner(&command).map(|inner| ([path.as_slice(), &[inner.get_name().to_owned()]].concat(), inner.clone())));
+        next += 1;
     }
+    assert!(found.len() > 15, "{}", found.len());
+    found
+}
+
+/// Returns the help of a command on a terminal of 80 columns.
+async fn help(path: &[String], option: &str) -> String {
+    let words: Vec<&str> = path.iter().map(String::as_str).chain([option]).collect();
+    let ran = said(&words).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{words:?} {ran:?}");
+    let wide = ran.stdout.lines().find(|line| line.chars().count() > 80);
+    assert_eq!(wide, None, "{words:?}");
+    ran.stdout
+}
+
+#[tokio::test]
+async fn the_short_help_of_every_command_is_one_screen() {
+    for (path, _) in commands() {
+        let text = help(&path, "-h").await;
+        assert!(text.lines().count() <= 40, "{path:?}: {} lines\n{text}", text.lines().count());
+        assert!(!text.contains("Exit codes:"), "{path:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_long_help_has_every_option_that_means_something_and_ends_with_the_common_ones() {
+    for (path, command) in commands() {
+        let text = help(&path, "--help").await;
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        for arg in command.get_arguments() {
+            let Some(option) = arg.get_long().map(|name| format!("--{name}")) else { continue };
+            let is_of_it = |line: &&str| {
+                let words: Vec<&str> = line.split([' ', '.']).collect();
+                words[0] == option || (words[0].len() == 3 && words.get(1) == Some(&option.as_str()))
+            };
+            assert_eq!(lines.iter().any(|line| is_of_it(&line)), !arg.is_hide_set(), "{path:?}: {option}");
+        }
+        if let Some(own) = text.find("\nOptions:\n") {
+            assert!(text.find(&format!("\n{}:\n", cli::COMMON)).is_some_and(|common| own < common), "{path:?}");
+        }
+        assert_eq!(text.contains("\nExit codes:\n"), has_exit_codes(&command), "{path:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_option_that_means_nothing_for_a_command_is_left_out_of_its_help_and_accepted() {
+    let texts = ["diff", "schema", "archive list"].map(|words| words.split(' ').map(str::to_owned).collect::<Vec<_>>());
+    for (path, option) in texts.iter().zip(["--uri", "--policy", "--uri-file"]) {
+        assert!(!help(path, "--help").await.contains(option), "{path:?}: {option}");
+    }
+    let ran = said(&["schema", "--policy", "p.yaml", "--progress", "never"]).await;
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
 }
 
 #[tokio::test]

@@ -195,11 +195,11 @@ async fn no_log_level_shows_what_documents_or_filters_hold() {
 
 #[tokio::test]
 async fn help_names_every_exit_code_and_asks_for_nothing() {
-    for args in [&["--help"][..], &["sweep", "--help"], &["check", "--help"], &["-h"]] {
+    for args in [&["--help"][..], &["sweep", "--help"], &["audit", "--help"], &["check", "--help"]] {
         let ran = run(sweeper(args)).await;
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
         let codes = ran.stdout.split("Exit codes:").nth(1).unwrap_or_else(|| panic!("{ran:?}"));
-        for code in ["0", "1", "2", "3", "4", "5", "6", "130", "143"] {
+        for code in ["0", "1", "2", "3", "4", "5", "6", "7", "130", "143"] {
             assert!(codes.lines().any(|line| line.trim_start().starts_with(&format!("{code} "))), "{code}: {codes}");
         }
     }
