@@ -71,6 +71,7 @@ mod docs {
     mod faults;
     mod links;
     mod pages;
+    mod prose;
     mod recording;
 }
 
