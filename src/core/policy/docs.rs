@@ -6,8 +6,8 @@ use super::keys;
 const HEAD: &str = "\
 # The keys of a policy
 
-Made from the table of keys in `src/core/policy/keys.rs`, and kept equal to it by a test. `sweeper schema` prints the same as a JSON
-Schema. Any string may hold `${NAME}`, an environment variable that must be set, or `${NAME:-default}`; `$${` stands for `${`.
+Made from `src/core/policy/keys.rs`, and kept equal to it by a test. `sweeper schema` prints the same as a JSON Schema. Any string
+may hold `${NAME}`, an environment variable that must be set, or `${NAME:-default}`; `$${` stands for `${`.
 ";
 
 /// Returns the documentation of all keys.

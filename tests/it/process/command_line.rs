@@ -151,7 +151,7 @@ async fn the_long_help_has_every_option_that_means_something_and_ends_with_the_c
                 let words: Vec<&str> = line.split([' ', '.']).collect();
                 words[0] == option || (words[0].len() == 3 && words.get(1) == Some(&option.as_str()))
             };
-            assert_eq!(lines.iter().any(|line| is_of_it(&line)), !arg.is_hide_set(), "{path:?}: {option}");
+            assert_eq!(lines.iter().any(is_of_it), !arg.is_hide_set(), "{path:?}: {option}");
         }
         if let Some(own) = text.find("\nOptions:\n") {
             assert!(text.find(&format!("\n{}:\n", cli::COMMON)).is_some_and(|common| own < common), "{path:?}");
