@@ -189,10 +189,10 @@ impl FamilyJudge {
     /// Notes that others took a collection away at a time of the server's clock.
     pub(super) fn moved(&mut self, namespace: &str, now: i64) {
         if namespace == self.parents {
-            let living: BTreeMap<String, bool> =
-                self.changes.iter().map(|change| (change.parent.clone(), change.keys.is_some())).collect();
+            // Those that were deleted before are named too: a fail-over that takes the delete back does not bring them back.
+            let parents: BTreeSet<String> = self.changes.iter().map(|change| change.parent.clone()).collect();
             let write = self.last;
-            for (parent, _) in living.into_iter().filter(|(_, is_there)| *is_there) {
+            for parent in parents {
                 self.changes.push(Change { write, parent, keys: None, by_run: None, at: now, is_moved: true });
             }
         }
