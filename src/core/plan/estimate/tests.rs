@@ -161,14 +161,16 @@ fn parents_and_children_share_the_rate_and_each_takes_its_time_without_a_history
     // A child takes the time of three documents.
     let assumed = estimate(&rule, 87_000 * 3, 0, None);
     assert_eq!((assumed.seconds, assumed.documents_per_second), (Some(10.0), 8700.0));
-    assert_eq!(estimate(&rule, 0, 87_000 * 2, None).seconds, Some(7.0));
+    let orphaned = estimate(&rule, 0, 87_000 * 2, None);
+    assert_eq!(
+        (orphaned.seconds, orphaned.documents_per_second),
+        (Some(7.0), 87_000.0),
+        "no document takes its time from orphans"
+    );
     // Earlier sweeps had children as well, but the orphans are gone by them.
     assert_eq!(estimate(&rule, 87_000 * 4, 87_000, Some(8700.0)).seconds, Some(13.0));
     rule.limits.rate = Some(8700);
     assert_eq!(estimate(&rule, 87_000 * 4, 0, None).seconds, Some(50.0));
-    rule.archive = planned("    archive: {directory: /a}\n", 1).decision.countable().unwrap().archive.clone();
-    rule.limits.rate = None;
-    assert!(estimate(&rule, 0, 0, None).seconds > Some(1.0), "archiving takes time");
 }
 
 #[test]
@@ -210,4 +212,27 @@ fn a_large_document_takes_longer() {
     };
     // 87,000 documents take a second, and each byte beyond a thousand two nanoseconds.
     assert_eq!([seconds(10.0), seconds(1000.0), seconds(251_000.0)], [1.0, 1.0, 44.5]);
+}
+
+#[test]
+fn each_document_and_each_byte_of_it_takes_time_to_archive() {
+    let mut rule = rule("    archive: {directory: /a}\n");
+    let mut seconds = |bytes| {
+        rule.selection.average_bytes = bytes;
+        let facts = EstimateFacts { measured_speed: None, ..facts(1_740_000, &OplogLook::None, &[]) };
+        Estimate::of(&rule, &facts).seconds.unwrap()
+    };
+    // The deletes take twenty seconds.
+    assert_eq!([seconds(None), seconds(Some(400.0)), seconds(Some(1000.0))], [28.7, 32.2, 37.4]);
+}
+
+#[test]
+fn where_nothing_goes_the_speed_is_that_of_one_document_and_the_oplog_stays_as_it_is() {
+    let oplog = full();
+    let of = |expired| {
+        let estimate = Estimate::of(&rule(""), &EstimateFacts { measured_speed: None, ..facts(expired, &oplog, &[]) });
+        (estimate.documents_per_second, estimate.oplog_bytes)
+    };
+    // Without an `_id`, the bytes of a delete are unknown.
+    assert_eq!([of(0), of(5)], [(87_000.0, Some(0)), (87_000.0, None)]);
 }

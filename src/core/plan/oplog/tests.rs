@@ -1,6 +1,8 @@
 use bson::oid::ObjectId;
 
 use super::*;
+use crate::core::plan::ParentKey;
+use crate::testing::made_up::with_children;
 
 const MIB: u64 = 1 << 20;
 
@@ -147,4 +149,34 @@ fn own_bytes_leave_with_the_entries_before_the_first() {
     assert_eq!(own.in_oplog(&at(110, 130), 600), 600);
     assert_eq!(own.in_oplog(&at(111, 140), 600), 300);
     assert_eq!(own.in_oplog(&at(141, 150), 600), 0);
+}
+
+#[test]
+fn a_journal_has_an_entry_for_each_key_of_parents_with_the_children_that_name_them_by_it() {
+    let ids = [Bson::Int32(1)];
+    let rule = with_children();
+    let child = rule.family.as_ref().unwrap().children[0].clone();
+    let also = |child: ChildRule| {
+        let mut rule = rule.clone();
+        rule.family.as_mut().unwrap().children.push(child);
+        Entries::Single.journal_bytes(&rule, &ids, 1)
+    };
+    let one = Entries::Single.journal_bytes(&rule, &ids, 1);
+    // A place more in the list, with its type and its name of one digit.
+    let place = size(&doc! { "namespace": "app.d", "field": "p" }) + 3.0;
+    assert_eq!(also(child.clone()), one + place);
+    // An entry more, whose key has a name of one letter in place of `_id`, and a list of the `_id`s with a name of three.
+    let by_key = ChildRule { parent_key: ParentKey { field: "k".into(), ..child.parent_key.clone() }, ..child };
+    assert_eq!(also(by_key), one * 2.0 - 2.0 + 5.0 + size(&doc! { "0": 1 }));
+    // Each entry is removed by a delete.
+    let delete = |entries: Entries| entries.bytes_per_document("app.j", &[ObjectId::from_bytes([0; 12]).into()], None).unwrap();
+    let grouped = Entries::Grouped.journal_bytes(&rule, &ids, 1);
+    assert_eq!(one - grouped, delete(Entries::Single) - delete(Entries::Grouped));
+}
+
+#[test]
+fn an_oplog_is_full_from_the_byte_at_which_only_one_part_is_missing() {
+    let at = |used| Oplog { size: Some(OplogSize { used, max: 1000 * MIB }), ..oplog(0, 1) }.is_full();
+    let part = OplogSize { used: 0, max: 1000 * MIB }.part();
+    assert_eq!([at(1000 * MIB - part - 1), at(1000 * MIB - part)], [Some(false), Some(true)]);
 }
