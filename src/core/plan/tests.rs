@@ -525,3 +525,17 @@ fn the_command_that_creates_an_index_quotes_its_names() {
     let namespace = Namespace { database: "a".into(), collection: "b\"c".into() };
     assert_eq!(create_index(&namespace, "at.x"), r#"db.getSiblingDB("a").getCollection("b\"c").createIndex({"at.x": 1})"#);
 }
+
+#[test]
+fn a_path_is_looked_up_by_an_expression_only_where_an_index_may_hold_a_literal_name() {
+    for (flavor, field, checks) in [
+        (Flavor::DocumentDb, "a.b", true),
+        (Flavor::DocumentDb, "at", false),
+        (Flavor::MongoDb, "a.b", false),
+        (Flavor::MongoDb, "at", false),
+    ] {
+        let server = ServerFacts { flavor, capabilities: flavor.capabilities(21), ..server(0) };
+        let planned = planned(&server, &format!(", field: {field}"), seen(CollectionKind::Plain, vec![], 1));
+        assert_eq!(planned.decision.countable().unwrap().expiry.checks_path, checks, "{flavor:?} {field}");
+    }
+}

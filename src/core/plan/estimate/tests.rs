@@ -236,3 +236,15 @@ fn where_nothing_goes_the_speed_is_that_of_one_document_and_the_oplog_stays_as_i
     // Without an `_id`, the bytes of a delete are unknown.
     assert_eq!([of(0), of(5)], [(87_000.0, Some(0)), (87_000.0, None)]);
 }
+
+#[test]
+fn the_oldest_go_first_under_a_limit_of_the_run_and_it_is_named() {
+    let none = RunCaps::default();
+    let named = [
+        none,
+        RunCaps { max_duration: Some(Duration::from_secs(1)), ..none },
+        RunCaps { rate: Some(5), ..none },
+        RunCaps { max_deletes: Some(5), rate: Some(5), ..none },
+    ];
+    assert_eq!(named.map(|caps| caps.oldest_first()), [None, None, Some("rate"), Some("--max-deletes")]);
+}

@@ -145,6 +145,10 @@ fn what_remains_follows_from_counts_and_deletes() {
     let later = Remaining::Counted { count: 4, oldest: Some(bson::DateTime::from_millis(5)) };
     let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(swept(7, stop())), &later);
     assert_eq!((report.remaining_count, report.oldest_remaining.map(Instant::millis)), (Some(4), Some(5)));
+    // The date may have been read before the last document went.
+    let none = Remaining::Counted { count: 0, oldest: Some(bson::DateTime::from_millis(5)) };
+    let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(swept(7, stop())), &none);
+    assert_eq!((report.remaining_count, report.oldest_remaining), (Some(0), None));
     let unknown = RuleReport::of(&planned("", 200), &counted(9), &not_swept(), &Remaining::Unknown);
     assert_eq!((unknown.remaining_count, unknown.oldest_remaining), (None, None));
 }
