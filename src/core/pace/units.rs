@@ -173,6 +173,7 @@ mod tests {
         assert_eq!(limit.wait(51.0, MS(300)), MS(800));
         assert_eq!(limit.wait(101.0, MS(300)), MS(900));
         assert_eq!(limit.wait(101.0, MS(1200)), MS(0));
+        assert_eq!([limit.per_second(), UnitLimit::new(0).per_second()], [400.0, 1.0]);
     }
 
     #[test]
@@ -196,8 +197,9 @@ mod tests {
             per_second: None,
         };
         assert_eq!(UnitForecast::of(&counted), UnitForecast { units: 4000.0, seconds: None });
-        let found = CountFindings { finds_first: true, average_bytes: Some(2048.0), per_second: Some(400.0), ..counted };
-        assert_eq!(UnitForecast::of(&found), UnitForecast { units: 7750.0, seconds: Some(20.0) });
+        let found =
+            CountFindings { finds_first: true, average_bytes: Some(2048.0), indexes: 2, per_second: Some(400.0), ..counted };
+        assert_eq!(UnitForecast::of(&found), UnitForecast { units: 8000.0, seconds: Some(20.0) });
         let nothing = CountFindings { units: 6.0, expired: 0, ..counted };
         assert_eq!(UnitForecast::of(&nothing).units, 6.0);
     }
@@ -208,7 +210,8 @@ mod tests {
         assert_eq!(costs.batch_limit(400.0), 27);
         costs.find.learn(203.0, 100);
         costs.delete.learn(603.0, 100);
-        assert_eq!(costs.batch_limit(400.0), 44);
+        // The two queries of a batch cost six units, so that 44 documents would take 358.
+        assert_eq!((costs.batch_limit(400.0), costs.batch_limit(397.0)), (44, 43));
         costs.delete.learn(30_003.0, 100);
         assert_eq!((costs.batch_limit(400.0), costs.of_delete()), (1, Some(300.0)));
         costs.delete.learn(603.0, 100);
