@@ -30,13 +30,31 @@ pub(crate) fn terminal_height(stream: impl AsFd) -> usize {
     rows.map_or(HEIGHTS.0, |rows| rows.clamp(HEIGHTS.0, HEIGHTS.1))
 }
 
+/// Those who may read a file that was not there before, as far as the umask lets them. An existing file keeps its permissions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readers {
+    /// Owner and group: a report may hold `_id`s and keys of holds.
+    Group,
+    /// All users: a file without anything from a database.
+    All,
+}
+
+impl Readers {
+    fn permissions(self) -> Permissions {
+        Permissions::from_mode(match self {
+            Self::Group => 0o640,
+            Self::All => 0o666,
+        })
+    }
+}
+
 /// A place to write to, found writable before anything is contacted.
 pub(crate) enum OutputTarget {
     Stdout,
     /// A file that is replaced as a whole at the end.
-    Replace(PathBuf),
+    Replace(PathBuf, Readers),
     /// A file that must not exist yet.
-    Create(PathBuf),
+    Create(PathBuf, Readers),
     /// A pipe or a device: written to directly.
     Direct(File),
 }
@@ -45,7 +63,7 @@ impl OutputTarget {
     /// Opens a place and checks, without changing it, that it can be written. `-` is standard output.
     ///
     /// Errors: the operating system's, if the directory or the file cannot be written.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, readers: Readers) -> io::Result<Self> {
         if is_stdout(path) {
             return Ok(OutputTarget::Stdout);
         }
@@ -60,19 +78,19 @@ impl OutputTarget {
             // Replacing needs write permission on the directory only, but a file that was made read-only is meant to stay.
             OpenOptions::new().write(true).open(&path)?;
         }
-        drop(temporary(&path)?);
-        Ok(OutputTarget::Replace(path))
+        drop(temporary(&path, readers)?);
+        Ok(OutputTarget::Replace(path, readers))
     }
 
     /// Does the same as [`OutputTarget::open`] for a file that must not exist yet.
     ///
     /// Errors: the operating system's; `AlreadyExists` for a file or a link, even for a link to nothing.
-    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path, readers: Readers) -> io::Result<Self> {
         if !is_stdout(path) && path.symlink_metadata().is_ok() {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        Ok(match Self::open(path)? {
-            OutputTarget::Replace(path) => OutputTarget::Create(path),
+        Ok(match Self::open(path, readers)? {
+            OutputTarget::Replace(path, readers) => OutputTarget::Create(path, readers),
             target => target,
         })
     }
@@ -81,9 +99,9 @@ impl OutputTarget {
     pub(crate) fn write(self, text: &str) -> io::Result<()> {
         match self {
             OutputTarget::Stdout => to_stdout(text),
-            OutputTarget::Replace(path) => replace(temporary(&path)?, &path, text),
-            OutputTarget::Create(path) => {
-                filled(temporary(&path)?, text)?.persist_noclobber(path)?;
+            OutputTarget::Replace(path, readers) => replace(temporary(&path, readers)?, &path, text),
+            OutputTarget::Create(path, readers) => {
+                filled(temporary(&path, readers)?, text)?.persist_noclobber(path)?;
                 Ok(())
             }
             OutputTarget::Direct(mut file) => file.write_all(text.as_bytes()),
@@ -98,9 +116,9 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
 
 /// Writes a file that another user's process reads: replaces it as a whole, and makes a new one readable for all users.
 pub(crate) fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
-    match OutputTarget::open(path)? {
-        OutputTarget::Replace(path) => {
-            let temporary = temporary(&path)?;
+    match OutputTarget::open(path, Readers::All)? {
+        OutputTarget::Replace(path, readers) => {
+            let temporary = temporary(&path, readers)?;
             if !path.exists() {
                 // The umask of a service may deny it.
                 temporary.as_file().set_permissions(Permissions::from_mode(0o644))?;
@@ -155,15 +173,15 @@ fn behind_link(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Creates a temporary file next to a file, with its permissions, or with those of any new file if it does not exist.
-fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+/// Creates a temporary file next to a file, with its permissions, or for these readers if it does not exist.
+fn temporary(path: &Path, readers: Readers) -> io::Result<NamedTempFile> {
     let directory = directory(path);
     if !directory.is_dir() {
         return Err(io::Error::new(ErrorKind::NotFound, format!("there is no directory `{}`", directory.display())));
     }
     let mut builder = tempfile::Builder::new();
     let existing = std::fs::metadata(path).map(|metadata| metadata.permissions());
-    let file = builder.prefix(".sweeper-").permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
+    let file = builder.prefix(".sweeper-").permissions(readers.permissions()).tempfile_in(directory)?;
     if let Ok(permissions) = existing {
         file.as_file().set_permissions(permissions)?;
     }
@@ -194,7 +212,7 @@ mod tests {
     use super::*;
 
     fn write(path: &Path, text: &str) -> io::Result<()> {
-        OutputTarget::open(path)?.write(text)
+        OutputTarget::open(path, Readers::Group)?.write(text)
     }
 
     fn mode(path: &Path) -> u32 {
@@ -208,7 +226,7 @@ mod tests {
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
         let reader = File::open(&path).unwrap();
-        let target = OutputTarget::open(&path).unwrap();
+        let target = OutputTarget::open(&path, Readers::Group).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         target.write("new").unwrap();
         assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("new", 0o640));
@@ -222,13 +240,13 @@ mod tests {
         let path = dir.path().join("report.json");
         fs::write(&path, "an older and longer one").unwrap();
         let reader = File::open(&path).unwrap();
-        let lost = temporary(&path).unwrap();
+        let lost = temporary(&path, Readers::Group).unwrap();
         fs::remove_file(lost.path()).unwrap();
         replace(lost, &path, "new").unwrap();
         assert_eq!(io::read_to_string(reader).unwrap(), "new");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         let nowhere = dir.path().join("absent");
-        let lost = temporary(&nowhere).unwrap();
+        let lost = temporary(&nowhere, Readers::Group).unwrap();
         fs::remove_file(lost.path()).unwrap();
         assert!(replace(lost, &nowhere, "new").is_err() && !nowhere.exists());
     }
@@ -249,7 +267,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_found_before() {
         let dir = tempfile::tempdir().unwrap();
-        let kind = |path: &str| OutputTarget::open(&dir.path().join(path)).err().map(|cause| cause.kind());
+        let kind = |path: &str| OutputTarget::open(&dir.path().join(path), Readers::Group).err().map(|cause| cause.kind());
         assert_eq!(kind("missing/report.json"), Some(ErrorKind::NotFound));
         assert_eq!(kind("report.json/"), Some(ErrorKind::Other));
         assert_eq!(kind("report.json"), None);
@@ -261,12 +279,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("policy.yaml"), dir.path().join("link"));
         symlink("nowhere", &link).unwrap();
-        let target = OutputTarget::create(&path).unwrap();
+        let target = OutputTarget::create(&path, Readers::All).unwrap();
         fs::write(&path, "another's").unwrap();
         assert!(target.write("ours").is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "another's");
         for path in [&path, &link] {
-            assert_eq!(OutputTarget::create(path).err().map(|cause| cause.kind()), Some(ErrorKind::AlreadyExists));
+            assert_eq!(OutputTarget::create(path, Readers::All).err().map(|cause| cause.kind()), Some(ErrorKind::AlreadyExists));
         }
     }
 
@@ -282,9 +300,23 @@ mod tests {
     }
 
     #[test]
+    fn a_new_report_is_not_for_all_users_and_an_old_one_keeps_its_permissions() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.json");
+        write(&path, "a").unwrap();
+        assert_eq!(mode(&path) & 0o137, 0, "{:o}", mode(&path));
+        fs::set_permissions(&path, Permissions::from_mode(0o664)).unwrap();
+        write(&path, "b").unwrap();
+        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("b", 0o664));
+        let schema = dir.path().join("schema.json");
+        OutputTarget::open(&schema, Readers::All).unwrap().write("{}").unwrap();
+        assert_eq!(mode(&schema) & 0o111, 0, "{:o}", mode(&schema));
+    }
+
+    #[test]
     fn devices_are_written_to_directly() {
         let null = Path::new("/dev/null");
-        assert!(matches!(OutputTarget::open(null), Ok(OutputTarget::Direct(_))));
+        assert!(matches!(OutputTarget::open(null, Readers::Group), Ok(OutputTarget::Direct(_))));
         write(null, "a").unwrap();
         assert!(is_stdout(Path::new("-")) && !is_stdout(Path::new("./-")));
     }

@@ -70,9 +70,12 @@ mod docs {
     mod examples;
     mod faults;
     mod links;
+    mod manifests;
+    mod metrics;
     mod pages;
     mod prose;
     mod recording;
+    mod units;
 }
 
 mod expiry {

@@ -2,13 +2,15 @@
 //!
 //! Alive is what the loop of the runs says of itself, not that a request is answered: both are tasks of their own, and one may stall without the other.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bson::DateTime;
-use hyper::body::Incoming;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -16,16 +18,16 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::RwLock;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::base::failure::Failure;
 use crate::base::{exit, log};
 use crate::core::report::metrics::{self, Earlier};
 
-/// Maximum number of connections at a time; further ones wait.
-const MAX_CONNECTIONS: usize = 32;
+/// Maximum number of connections at a time. A further one ends the oldest, so that slow ones keep no probe waiting.
+const MAX_CONNECTIONS: usize = 64;
 
 /// Maximum time of a connection, from its beginning to the end of its only answer.
 const MAX_TIME: Duration = Duration::from_secs(10);
@@ -62,7 +64,8 @@ pub(crate) struct StatusPage {
 }
 
 struct Shown {
-    metrics: String,
+    /// The text of `/metrics`, which all of its readers share: it may have a few megabytes.
+    metrics: Bytes,
     /// The reason why the process is not ready; `None` if it is.
     unready: Option<&'static str>,
 }
@@ -70,7 +73,7 @@ struct Shown {
 impl StatusPage {
     /// Creates the page of a process whose first run has not ended. `earlier` is that of an earlier process.
     pub(crate) fn new(earlier: &Earlier) -> Self {
-        let metrics = metrics::before_the_first_run(earlier);
+        let metrics = metrics::before_the_first_run(earlier).into();
         let shown = RwLock::new(Shown { metrics, unready: Some("no run has ended yet") });
         Self { shown, moved: RwLock::new(Instant::now()) }
     }
@@ -95,19 +98,21 @@ impl StatusPage {
     /// Shows the metrics of a run that has ended.
     pub(crate) fn ended(&self, metrics: String, exit_code: u8) {
         let could_not_run = matches!(exit_code, exit::CANNOT_RUN | exit::USAGE);
-        *self.shown.write() =
-            Shown { metrics, unready: could_not_run.then_some("the last run could not be carried out; the log says why") };
+        *self.shown.write() = Shown {
+            metrics: metrics.into(),
+            unready: could_not_run.then_some("the last run could not be carried out; the log says why"),
+        };
     }
 
     /// Returns what is shown that the next run may have to take over.
     pub(crate) fn earlier(&self, now: DateTime) -> Earlier {
         let mut earlier = Earlier::default();
-        self.shown.read().metrics.lines().for_each(|line| earlier.take(line, now));
+        String::from_utf8_lossy(&self.shown.read().metrics).lines().for_each(|line| earlier.take(line, now));
         earlier
     }
 
     /// Answers a request. `/healthz` says that the loop of the runs moves, `/readyz` whether its last run could be carried out.
-    fn answer(&self, method: &Method, path: &str) -> (StatusCode, &'static str, String) {
+    fn answer(&self, method: &Method, path: &str) -> (StatusCode, &'static str, Bytes) {
         const TEXT: &str = "text/plain; charset=utf-8";
         if !matches!(*method, Method::GET | Method::HEAD) {
             return (StatusCode::METHOD_NOT_ALLOWED, TEXT, "expected GET or HEAD\n".into());
@@ -119,12 +124,12 @@ impl StatusPage {
                 still if still > *MAX_STALL => (
                     StatusCode::SERVICE_UNAVAILABLE,
                     TEXT,
-                    format!("stalled: the runs have not moved for {} s\n", still.as_secs()),
+                    format!("stalled: the runs have not moved for {} s\n", still.as_secs()).into(),
                 ),
                 _ => (StatusCode::OK, TEXT, "alive\n".into()),
             },
             ("/readyz", None) => (StatusCode::OK, TEXT, "ready\n".into()),
-            ("/readyz", Some(why)) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready: {why}\n")),
+            ("/readyz", Some(why)) => (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not ready: {why}\n").into()),
             _ => (StatusCode::NOT_FOUND, TEXT, "expected /metrics, /healthz or /readyz\n".into()),
         }
     }
@@ -139,21 +144,30 @@ pub(crate) async fn listen(address: SocketAddr, page: Arc<StatusPage>) -> Result
     // The port of the address may be 0, for any that is free.
     let address = listener.local_addr().map_err(failed)?;
     info!(target: log::PROGRESS, "listening at http://{address}");
+    if !address.ip().to_canonical().is_loopback() {
+        warn!(
+            "--listen {address}: other machines may reach it, and see names of rules and namespaces, and counts; there is neither a password nor TLS"
+        );
+    }
     tokio::spawn(accept(listener, page));
     Ok(())
 }
 
 async fn accept(listener: TcpListener, page: Arc<StatusPage>) {
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    // The semaphore is never closed.
-    while let Ok(place) = room.clone().acquire_owned().await {
-        match listener.accept().await {
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let accepted = listener.accept().await;
+        open.retain(|connection| !connection.is_finished());
+        if (accepted.is_err() || open.len() == MAX_CONNECTIONS)
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        match accepted {
             Ok((stream, _)) => {
                 let page = page.clone();
-                tokio::spawn(async move {
-                    let _ = tokio::time::timeout(MAX_TIME, serve(stream, &page)).await;
-                    drop(place);
-                });
+                let answered = async move { tokio::time::timeout(MAX_TIME, serve(stream, &page)).await };
+                open.push_back(tokio::spawn(answered).abort_handle());
             }
             Err(cause) => {
                 debug!("--listen: accepting a connection: {cause}");
@@ -173,9 +187,9 @@ async fn serve(stream: TcpStream, page: &StatusPage) {
     }
 }
 
-fn respond(page: &StatusPage, method: &Method, path: &str) -> Response<String> {
+fn respond(page: &StatusPage, method: &Method, path: &str) -> Response<Full<Bytes>> {
     let (status, kind, body) = page.answer(method, path);
-    let mut response = Response::new(body);
+    let mut response = Response::new(Full::new(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -205,7 +219,7 @@ mod tests {
             page.ended("a 1\n".into(), exit_code);
             assert_eq!((of("/healthz").0, of("/readyz").0), (StatusCode::OK, status), "{exit_code}");
         }
-        assert_eq!(of("/metrics"), (StatusCode::OK, METRICS_TYPE, "a 1\n".to_owned()));
+        assert_eq!(of("/metrics"), (StatusCode::OK, METRICS_TYPE, Bytes::from("a 1\n")));
         assert_eq!(of("/").0, StatusCode::NOT_FOUND);
         assert_eq!(page.answer(&Method::POST, "/metrics").0, StatusCode::METHOD_NOT_ALLOWED);
     }

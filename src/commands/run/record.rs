@@ -16,7 +16,7 @@ use super::listen::StatusPage;
 use crate::base::exit;
 use crate::base::failure::{self, Failure};
 use crate::base::instant::millis;
-use crate::base::output::{self, OutputTarget};
+use crate::base::output::{self, OutputTarget, Readers};
 use crate::commands::cli::SweepArgs;
 use crate::commands::session::Session;
 use crate::core::facts::ServerFacts;
@@ -63,7 +63,7 @@ impl Record {
         if output::is_stdout(&path) {
             return Err(Failure::usage("--metrics-file: expected a file; standard output is for the report"));
         }
-        OutputTarget::open(&path).map_err(|cause| {
+        OutputTarget::open(&path, Readers::All).map_err(|cause| {
             Failure::cannot_run(format!("creating the metrics file `{}`: {cause}; nothing was deleted", path.display()))
         })?;
         self.metrics_file = Some(path);

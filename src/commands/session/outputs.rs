@@ -9,7 +9,7 @@ use tracing::{error, info, warn};
 use crate::base::exit;
 use crate::base::failure::Failure;
 use crate::base::log;
-use crate::base::output::{self, OutputTarget};
+use crate::base::output::{self, OutputTarget, Readers};
 use crate::base::text::plural;
 use crate::commands::cli::{Common, SweepArgs};
 use crate::core::report::{self, Format, Look, Report, json};
@@ -26,9 +26,9 @@ impl Output {
     /// Checks that a place can be written.
     ///
     /// Errors: it cannot.
-    fn open(path: &Path, format: Format) -> Result<Self, Failure> {
+    fn open(path: &Path, format: Format, readers: Readers) -> Result<Self, Failure> {
         let place = place(path);
-        match OutputTarget::open(path) {
+        match OutputTarget::open(path, readers) {
             Ok(target) => Ok(Self { target, format, place }),
             Err(cause) => Err(Failure::cannot_run(format!("creating the report {place}: {cause}; nothing was deleted"))),
         }
@@ -40,7 +40,7 @@ impl Output {
 
     /// Whether a file is written as a whole, and no pipe, device or standard output.
     fn is_file(&self) -> bool {
-        matches!(self.target, OutputTarget::Replace(_) | OutputTarget::Create(_))
+        matches!(self.target, OutputTarget::Replace(..) | OutputTarget::Create(..))
     }
 
     /// Renders a report as JSON, or as text for any other format.
@@ -139,13 +139,14 @@ fn by_extension(path: &Path) -> Result<Format, Failure> {
 ///
 /// Errors: the first that cannot be written.
 pub(crate) fn open(pairs: Vec<(PathBuf, Format)>) -> Result<Vec<Output>, Failure> {
-    pairs.into_iter().map(|(path, format)| Output::open(&path, format)).collect()
+    pairs.into_iter().map(|(path, format)| Output::open(&path, format, Readers::Group)).collect()
 }
 
 /// The output of a command that has exactly one, not yet open.
 pub(crate) struct SingleOutput {
     path: PathBuf,
     format: Format,
+    readers: Readers,
 }
 
 impl SingleOutput {
@@ -155,21 +156,21 @@ impl SingleOutput {
     pub(crate) fn with_format(options: &Common, command: &str, known: &[Format]) -> Result<Self, Failure> {
         let (path, format) = single(pair(options)?, command)?;
         if known.contains(&format) {
-            return Ok(Self { path, format });
+            return Ok(Self { path, format, readers: Readers::Group });
         }
         let names: Vec<String> = known.iter().map(|format| format!("`{}`", format.name())).collect();
         let (last, others) = names.split_last().expect("every command has a format");
         Err(Failure::usage(format!("--format: {command} knows {} and {last}; nothing was contacted", others.join(", "))))
     }
 
-    /// Reads `--output` of a command that writes only one format.
+    /// Reads `--output` of a command that writes only one format, and no report.
     ///
     /// Errors: several outputs, or a format.
     pub(crate) fn without_format(options: &Common, command: &str) -> Result<Self, Failure> {
         if !options.format.is_empty() {
             return Err(Failure::usage(format!("--format: {command} writes only one format; nothing was contacted")));
         }
-        Ok(Self { path: single(places(options), command)?, format: Format::Table })
+        Ok(Self { path: single(places(options), command)?, format: Format::Table, readers: Readers::All })
     }
 
     /// Checks that a policy can be written there, and replaces an existing file only if it is forced to.
@@ -183,7 +184,7 @@ impl SingleOutput {
     ///
     /// Errors: it cannot.
     pub(crate) fn open(self) -> Result<Output, Failure> {
-        Output::open(&self.path, self.format)
+        Output::open(&self.path, self.format, self.readers)
     }
 }
 
@@ -191,7 +192,8 @@ impl SingleOutput {
 ///
 /// Errors: the file exists, or it cannot be written.
 pub(crate) fn open_new(path: &Path, force: bool) -> Result<OutputTarget, Failure> {
-    let target = if force { OutputTarget::open(path) } else { OutputTarget::create(path) };
+    let open = if force { OutputTarget::open } else { OutputTarget::create };
+    let target = open(path, Readers::All);
     target.map_err(|cause| {
         let shown = path.display();
         if cause.kind() == ErrorKind::AlreadyExists {

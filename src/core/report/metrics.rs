@@ -3,6 +3,8 @@
 //! The families are put together without a registry, because its vectors identify a series by a hash of its label values without a separator:
 //! the rule `a` in `bc.d` and the rule `ab` in `c.d` would be the same series (prometheus 0.14, `vec.rs`).
 
+use std::collections::BTreeMap;
+
 use bson::DateTime;
 use prometheus::TextEncoder;
 use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
@@ -10,14 +12,19 @@ use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use super::{Report, RuleReport, orphans};
 use crate::base::exit;
 use crate::base::instant::Instant;
+use crate::core::plan::Status;
 use crate::core::plan::waits::PausedMs;
 
 /// Name of the series that a failed run takes over from the earlier file.
 const LAST_SUCCESS: &str = "sweeper_last_success_timestamp_seconds";
 
+/// Name of the series that a run without progress takes over from the earlier file, for each rule.
+const LAST_PROGRESS: &str = "sweeper_last_progress_timestamp_seconds";
+
 /// Series that say in what state the last run with a report left a rule. A run without one does not know better, so that they stay until the next report:
 /// an alert on them must not end because the next run cannot even begin. What a run did is not among them.
-const STATES: [&str; 5] = [
+const STATES: [&str; 6] = [
+    LAST_PROGRESS,
     "sweeper_rule_status",
     "sweeper_held_documents",
     "sweeper_expired_documents_remaining",
@@ -25,11 +32,13 @@ const STATES: [&str; 5] = [
     "sweeper_expire_after_seconds",
 ];
 
-/// Values of an earlier text that a run without a report takes over.
+/// Values of an earlier text that a run takes over if it does not know better.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Earlier {
     /// Time of the last success, in seconds since 1970.
     pub last_success: Option<f64>,
+    /// Time of the last progress by the name and labels of the series, in seconds since 1970.
+    progress: BTreeMap<String, f64>,
     /// Lines of the states of the rules.
     states: String,
 }
@@ -37,11 +46,19 @@ pub struct Earlier {
 impl Earlier {
     /// Takes from a line of the earlier text what it says.
     pub fn take(&mut self, line: &str, now: DateTime) {
-        self.last_success = self.last_success.or_else(|| last_success(line, now));
+        self.last_success = self.last_success.or_else(|| time_of(LAST_SUCCESS, line, now));
         let comment = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
         let name = comment.unwrap_or(line).split([' ', '{']).next().unwrap_or_default();
         // A file may have been cut.
-        let is_whole = || line.rsplit_once("} ").is_some_and(|(_, value)| value.parse::<f64>().is_ok());
+        let mut is_whole = || match line.rsplit_once(' ') {
+            Some((series, _)) if name == LAST_PROGRESS => {
+                let time = time_of(series, line, now);
+                self.progress.extend(time.map(|time| (series.to_owned(), time)));
+                series.ends_with('}') && time.is_some()
+            }
+            Some((series, value)) => series.ends_with('}') && value.parse::<f64>().is_ok(),
+            None => false,
+        };
         if STATES.contains(&name) && (comment.is_some() || is_whole()) {
             self.states.push_str(line);
             self.states.push('\n');
@@ -76,6 +93,7 @@ pub fn render(ended: &Ended) -> String {
         run("sweeper_last_run_success", "Whether the exit code of the last run is 0.", Some(bit(is_success))),
         run("sweeper_last_run_dry_run", "Whether the last run was a dry run.", Some(bit(ended.dry_run))),
     ];
+    families.extend(ended.report.into_iter().map(|report| last_progress(report, ended, at)));
     families.extend(ended.report.into_iter().flat_map(of_rules));
     let states = if ended.report.is_none() { ended.earlier.states.as_str() } else { "" };
     text(families) + states
@@ -101,9 +119,37 @@ fn last_success_at(time: Option<f64>) -> MetricFamily {
     family(LAST_SUCCESS, "Time at which a run other than a dry run last ended with exit code 0.", series)
 }
 
-/// Reads the time of the last success from one line of an earlier file, in seconds since 1970; `None` if it is later than `now`.
-fn last_success(line: &str, now: DateTime) -> Option<f64> {
-    let mut words = line.strip_prefix(LAST_SUCCESS)?.strip_prefix(' ')?.split_ascii_whitespace();
+/// Returns the time of the last progress of each rule: of the last sweep that deleted something by it, or left nothing to delete. The time of a rule that
+/// never got on begins with its first sweep.
+fn last_progress(report: &Report, ended: &Ended, at: f64) -> MetricFamily {
+    let of = |rule: &RuleReport| {
+        let earlier = ended.earlier.progress.get(&progress_series(rule)).copied();
+        let has_progress = rule.status == Status::Complete || rule.deleted_count > 0 || rule.orphans_deleted_count > Some(0);
+        match (ended.dry_run, rule.status) {
+            (true, _) => earlier,
+            (false, Status::Skipped) => None,
+            (false, _) if has_progress => Some(at),
+            (false, _) => earlier.or(Some(at)),
+        }
+    };
+    let known = report.rules.iter().filter_map(|rule| Some(series(&labels(rule), of(rule)?)));
+    family(
+        LAST_PROGRESS,
+        "Time of the last sweep that deleted something by the rule or left nothing to delete, or else of the first one.",
+        known.collect(),
+    )
+}
+
+/// Returns name and labels of a rule's time of progress, as they stand in a text.
+fn progress_series(rule: &RuleReport) -> String {
+    let text = text(vec![family(LAST_PROGRESS, "", vec![series(&labels(rule), 0.0)])]);
+    let line = text.lines().next_back().unwrap_or_default();
+    line.rsplit_once(' ').map_or(line, |(series, _)| series).to_owned()
+}
+
+/// Reads the time of a series from one line of an earlier text, in seconds since 1970; `None` if it is later than `now`.
+fn time_of(series: &str, line: &str, now: DateTime) -> Option<f64> {
+    let mut words = line.strip_prefix(series)?.strip_prefix(' ')?.split_ascii_whitespace();
     let value: f64 = words.next()?.parse().ok()?;
     // A time in the future would keep every alert silent.
     (words.next().is_none() && value > 0.0 && value <= seconds(now.timestamp_millis())).then_some(value)

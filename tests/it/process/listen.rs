@@ -1,9 +1,11 @@
 //! `--listen`: metrics and state over HTTP, asked for by `curl`.
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::support::exposition::Scrape;
 use crate::support::faults::{alone, dated, days, end, signal, start};
@@ -109,6 +111,53 @@ async fn a_process_that_stays_shows_its_metrics_and_whether_it_is_alive_and_read
     signal(&listening.child, "TERM");
     assert_eq!(end(listening.child).await.code, Some(143));
     drop(listening.said);
+}
+
+/// Opens slow connections: every second one sends the first byte of a request.
+fn slow(address: &str, count: usize) -> Vec<TcpStream> {
+    let connect = |number: usize| {
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        stream.write_all(&b"G"[..number % 2]).expect("a byte");
+        stream
+    };
+    (0..count).map(connect).collect()
+}
+
+#[tokio::test]
+async fn a_probe_is_answered_under_a_thousand_slow_connections_of_which_few_stay_open() {
+    let case = Case::new().await;
+    let listening = Listening::start(&case).await;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("as many descriptors as the test may have");
+    let address = listening.url.trim_start_matches("http://").to_owned();
+    let mut streams = slow(&address, 1000);
+    for path in ["/healthz", "/metrics"] {
+        assert_eq!(listening.get(path, &[]).await.0, 200, "{path}: before the slow connections have ended by themselves");
+        streams.extend(slow(&address, 10));
+    }
+    // The memory for them is bounded: the oldest were ended. Each read waits until that is so.
+    for stream in &mut streams[..900] {
+        let ended = stream.read(&mut [0; 1]);
+        assert!(
+            matches!(&ended, Ok(0)) || ended.as_ref().is_err_and(|cause| cause.kind() == ErrorKind::ConnectionReset),
+            "{ended:?}"
+        );
+    }
+    signal(&listening.child, "TERM");
+    assert_eq!(end(listening.child).await.code, Some(143));
+    assert!(!listening.said.into_text().contains("other machines may reach it"));
+}
+
+#[tokio::test]
+async fn an_address_that_others_may_reach_is_said_once() {
+    let case = Case::new().await;
+    let mut child = start(case.command(RULE, &["sweep", "--every", "1s", "--listen", "0.0.0.0:0"]));
+    let said = Said::by(&mut child);
+    said.until("warning: --listen 0.0.0.0:").await;
+    said.until_times("the next run begins at", 2).await;
+    signal(&child, "TERM");
+    assert_eq!(end(child).await.code, Some(143));
+    assert_eq!(said.into_text().matches("other machines may reach it").count(), 1);
 }
 
 #[tokio::test]

@@ -239,6 +239,47 @@ async fn what_is_left_stays_known_until_a_run_knows_better() {
 }
 
 #[tokio::test]
+async fn the_time_of_progress_moves_with_each_sweep_that_deletes_and_stands_still_with_others() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..7, days(-3))).await;
+    case.fill("held", dated(0..7, days(-3))).await;
+    let names = ["c", "held"].map(|name| format!("{}.{name}", case.db.name()));
+    let rules = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletes: 2}\n  - {namespace: DB.held, field: at, expireAfter: 1d, maxDeletePercent: 1}\n";
+    let progress = || names.each_ref().map(|name| scrape(&case).rule("last_progress_timestamp_seconds", name));
+    let run_ended = || scrape(&case).run("last_run_timestamp_seconds");
+
+    assert_eq!(sweep(&case, rules, &["--dry-run"]).await.code, Some(0));
+    assert_eq!(progress(), [None, None], "a dry run is no progress");
+    assert_eq!(sweep(&case, rules, &[]).await.code, Some(5));
+    let begin = run_ended();
+    assert_eq!(progress(), [begin, begin], "the refused rule has its first sweep");
+    assert_eq!(sweep(&case, rules, &[]).await.code, Some(5));
+    let second = run_ended();
+    assert!(second > begin);
+    assert_eq!(progress(), [second, begin]);
+
+    // Neither a run that cannot begin nor a dry run changes the times.
+    let mut command = sweeper(&["sweep", "--uri", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100"]);
+    command.arg("-p").arg(case.policy(rules)).arg("--metrics-file").arg(file(&case));
+    assert_eq!(run(command).await.code, Some(1));
+    assert_eq!(progress(), [second, begin]);
+    assert_eq!(sweep(&case, rules, &["--dry-run"]).await.code, Some(0));
+    assert_eq!(progress(), [second, begin]);
+
+    // Nothing is left to delete: that is progress.
+    case.collection("held").delete_many(doc! {}).await.unwrap();
+    assert_eq!(sweep(&case, rules, &[]).await.code, Some(4));
+    assert_eq!(progress(), [run_ended(), run_ended()]);
+    // A time in the future is none of ours.
+    let text = std::fs::read_to_string(file(&case)).unwrap();
+    let line = text.lines().find(|line| line.starts_with("sweeper_last_progress") && line.contains(".held\"")).unwrap();
+    let ahead = format!("{} 99999999999", line.rsplit_once(' ').unwrap().0);
+    std::fs::write(file(&case), text.replace(line, &ahead)).unwrap();
+    assert_eq!(sweep(&case, rules, &["--only", "nothing"]).await.code, Some(2));
+    assert_eq!(progress()[1], None);
+}
+
+#[tokio::test]
 async fn a_sweep_that_would_stay_and_ask_is_refused_and_says_so() {
     let case = Case::new().await;
     case.fill("c", dated(0..3, days(-3))).await;
@@ -283,6 +324,11 @@ async fn names_from_outside_stay_within_their_label() {
     let scrape = scrape(&case);
     assert_eq!(scrape.rules("deleted_documents"), BTreeMap::from([(labels.clone(), 7.0)]));
     assert_eq!(scrape.rules("rule_status"), BTreeMap::from([([&labels[..], &["complete".into()]].concat(), 1.0)]));
+    // The time of the rule's progress is found again.
+    let earlier = scrape.rules("last_progress_timestamp_seconds");
+    assert!(earlier.contains_key(&labels), "{earlier:?}");
+    assert_eq!(sweep(&case, &rules, &["--dry-run"]).await.code, Some(0));
+    assert_eq!(Scrape::read(&std::fs::read_to_string(file(&case)).unwrap()).rules("last_progress_timestamp_seconds"), earlier);
 }
 
 #[tokio::test]

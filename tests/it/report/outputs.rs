@@ -1,6 +1,8 @@
 //! Several outputs of one run: their formats, the combinations refused before any server is contacted, and the effect of one that
 //! cannot be written on the others.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -233,4 +235,21 @@ async fn nothing_is_written_over_the_policy_the_lock_or_another_output() {
         assert_eq!(read(&case.dir.path().join("policy.yaml")), policy);
     }
     assert_eq!(files(&case), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_new_report_is_for_owner_and_group_whatever_the_umask_allows_and_an_old_one_stays_as_it_is() {
+    let case = three().await;
+    let modes = async |umask: &str, name: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "umask \"$1\"; shift; exec \"$@\"", "sh", umask]);
+        let sweep = case.command(RULE, &["sweep", "--dry-run", "-o"]);
+        shell.arg(sweep.get_program()).args(sweep.get_args().take(3)).arg(in_dir(&case, name)).args(sweep.get_args().skip(3));
+        let ran = run(shell).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        std::fs::metadata(in_dir(&case, name)).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!((modes("000", "a.html").await, modes("077", "b.html").await), (0o640, 0o600));
+    std::fs::set_permissions(in_dir(&case, "a.html"), Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(modes("077", "a.html").await, 0o644);
 }
