@@ -134,6 +134,7 @@ fn deleted_before(deleted: u64, uncertain: bool) -> String {
 pub fn not_begun(why: &str) -> String {
     format!("not begun: {why}")
 }
+
 /// Refuses a rule with too many orphans, or without a parent. Where the journal names parents, a sweep finishes these first.
 fn of_orphans(rule: &SweepRule, findings: &Decides) -> Option<Refusal> {
     let limits = rule.family.as_ref()?.orphans.as_ref()?;
@@ -144,4 +145,43 @@ fn of_orphans(rule: &SweepRule, findings: &Decides) -> Option<Refusal> {
         return Some(orphans::no_parent(&rule.namespace, orphans));
     }
     limits.refusal(old)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::plan::findings::CountedDocuments;
+    use crate::testing::made_up::{counted, planned};
+
+    /// Returns the guard that refuses a rule, and its words.
+    fn refusal(planned: &PlannedRule, findings: &Decides) -> Option<(String, String)> {
+        let Verdict { reason, error, .. } = Verdict::before(planned, findings)?;
+        Some((reason?.to_string(), error?))
+    }
+
+    #[test]
+    fn a_collection_that_turns_out_to_be_large_is_not_searched_without_an_index() {
+        let of = |keys, documents| {
+            let documents = Some(CountedDocuments { count: documents, is_complete: true });
+            let found = Decides { documents, ..counted(0).decides };
+            refusal(&planned(keys, 5), &found).map(|(guard, _)| guard)
+        };
+        let scan = Some("collectionScan".to_owned());
+        assert_eq!([of("", 1_000_001), of("", 1_000_000)], [scan, None]);
+        assert_eq!(of("    allowCollectionScan: true\n", 1_000_001), None);
+    }
+
+    #[test]
+    fn a_share_of_a_count_that_is_not_complete_is_at_least_so_large() {
+        let of = |expired: u64, is_complete: bool| {
+            let mut found = counted(expired).decides;
+            found.expired.as_mut().expect("counted").is_complete = is_complete;
+            refusal(&planned("    maxDeletePercent: 10\n", 1000), &found)
+        };
+        let says =
+            |expired, is_complete| of(expired, is_complete).map(|(guard, why)| (guard, why.starts_with("at least 101 of 1,000")));
+        assert_eq!(says(101, false), Some(("maxDeletePercent".into(), true)));
+        assert_eq!(says(101, true), Some(("maxDeletePercent".into(), false)));
+        assert_eq!([says(100, true), says(100, false)], [None, None]);
+    }
 }
