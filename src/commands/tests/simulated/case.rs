@@ -38,6 +38,8 @@ const MAX_TIME: Duration = Duration::from_secs(3600);
 pub(super) struct Case {
     pub model: Arc<Model>,
     pub disk: SimulatedDisk,
+    /// The reason of a pause file, as long as that is there; `None` for the file that the arguments name.
+    pub pause: Option<watch::Receiver<Option<String>>>,
 }
 
 struct Unobserved;
@@ -50,7 +52,7 @@ impl Case {
     /// Creates a server with these parents, some of which have expired, and a child for each of the others: the age of its `_id` in days, and its parent.
     pub(super) fn new(expired: &[i32], living: &[i32], children: &[(i64, i32)]) -> Self {
         let model = Model::new(1, Box::new(Unobserved));
-        let case = Self { model, disk: SimulatedDisk::with_directory(Path::new("/")) };
+        let case = Self { model, disk: SimulatedDisk::with_directory(Path::new("/")), pause: None };
         for (id, days) in expired.iter().map(|id| (*id, 2)).chain(living.iter().map(|id| (*id, 0))) {
             let at = DateTime::from_millis(BEGINNING - days * DAY);
             case.model.put(PARENTS, &id.into(), Some(doc! { "_id": id, "at": at }));
@@ -104,7 +106,7 @@ impl Case {
             only: Vec::new(),
             server: Arc::new(Overheard { client: self.model.client("sweeper"), others: Mutex::new(others) }),
             disk: Arc::new(self.disk.clone()),
-            pause: None,
+            pause: self.pause.clone(),
             signals,
         };
         let machine = Machine::new(SystemTime::UNIX_EPOCH + Duration::from_millis(BEGINNING.unsigned_abs()));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
+use tokio::sync::watch;
 
 use super::case::{CHILDREN, Case, JOURNAL, PARENTS, nobody, target};
 use crate::core::plan::Status;
@@ -79,6 +80,36 @@ async fn a_pause_file_holds_back_batches_of_children() {
     let args = ["--pause-file", path.to_str().unwrap(), "--max-duration", "5m"];
     let (rule, ()) = tokio::join!(case.sweep("    rate: 1\n", &args, pause), goes_on);
     assert_eq!((rule.status, rule.deleted_count), (Status::Partial, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_file_that_comes_with_any_look_at_the_parents_is_waited_for_before_the_children_go() {
+    for last in 1..=4 {
+        let (file, pause) = watch::channel(None);
+        let case = Case { pause: Some(pause), ..of_one_parent(60) };
+        let file = Arc::new(file);
+        let (appears, mut looks) = (file.clone(), 0);
+        let others = move |_: &_, command: &Document| {
+            let level = command.get_document("readConcern").and_then(|concern| concern.get_str("level"));
+            if target(command, "find") == Some("c") && level.is_ok_and(|level| level == "linearizable") {
+                looks += 1;
+                if looks == last {
+                    appears.send_replace(Some("it is there".into()));
+                }
+            }
+        };
+        let goes_on = async {
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            let is_there = file.borrow().is_some();
+            file.send_replace(None);
+            is_there
+        };
+        let (rule, was_there) = tokio::join!(case.sweep("", &[], others), goes_on);
+        assert_eq!((rule.status, rule.children_deleted_count), (Status::Complete, Some(60)), "{last}");
+        let paused = rule.paused_ms.unwrap().pause_file;
+        assert_eq!(was_there, paused > 90_000, "{last}: {paused}");
+        assert!(was_there || last > 2, "each child waits for two looks at least");
+    }
 }
 
 #[tokio::test(start_paused = true)]
