@@ -253,9 +253,10 @@ BUGS = [
     ("children do not wait for members that lag", "src/shell/sweep.rs",
      "        let lag = rule.limits.max_lag.and_then(",
      "        let lag = rule.limits.max_lag.filter(|_| !(IS && rule.selection.namespace != rule.namespace)).and_then("),
-    ("children do not wait for the pause file", "src/shell/sweep/gates.rs",
-     "        match self.sweep.pause.reason() {",
-     "        match self.sweep.pause.reason().filter(|_| !(IS && self.sweep.is_of_children)) {"),
+    # Neither the gate nor the command itself waits: each of them holds back what the other lets pass.
+    ("children do not wait for the pause file", "src/shell/sweep.rs",
+     "            Arc::new(Self { is_of_children: true, binding: binding.clone(), ..sweep })",
+     "            let pause = if IS { PauseFile::default() } else { sweep.pause.clone() };\n            Arc::new(Self { is_of_children: true, binding: binding.clone(), pause, ..sweep })"),
     ("children are deleted on the primary only", "src/shell/sweep.rs",
      "            confirm_by_majority(&mut sweep.write_concern);", "            if !IS {\n                confirm_by_majority(&mut sweep.write_concern);\n            }"),
     ("a batch of parents with a lost reply counts as settled", "src/shell/sweep/engine.rs",

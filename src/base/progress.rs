@@ -74,21 +74,6 @@ type Waits = Arc<Mutex<Option<(String, Instant)>>>;
 pub(crate) struct RuleProgress<'a> {
     progress: &'a Progress,
     id: usize,
-    tally: Arc<RuleTally>,
-}
-
-/// Counts of one rule, which outlive its progress.
-#[derive(Default)]
-pub(crate) struct RuleTally {
-    /// Deleted documents, and the replies that reported them.
-    counts: Mutex<(u64, u64)>,
-}
-
-impl RuleTally {
-    /// Returns the deleted documents, and the replies that reported them.
-    pub(crate) fn read(&self) -> (u64, u64) {
-        *self.counts.lock()
-    }
 }
 
 impl Progress {
@@ -127,7 +112,7 @@ impl Progress {
         bar.set_prefix(clean(&title));
         state.running.insert(id, Running { title, deleted: 0, bar, shown: false, waits });
         self.fill(&mut state);
-        RuleProgress { progress: self, id, tally: Arc::default() }
+        RuleProgress { progress: self, id }
     }
 
     /// Gives a bar to each of the rules that have run longest.
@@ -214,16 +199,8 @@ impl Tally {
 }
 
 impl RuleProgress<'_> {
-    /// Returns the counts of the rule.
-    pub(crate) fn tally(&self) -> Arc<RuleTally> {
-        self.tally.clone()
-    }
-
     /// Adds the deleted documents of one reply.
     pub(crate) fn deleted(&self, documents: u64) {
-        let (deleted, replies) = &mut *self.tally.counts.lock();
-        *deleted += documents;
-        *replies += 1;
         let mut state = self.progress.state.lock();
         state.deleted += documents;
         if let Some(total) = &state.total {

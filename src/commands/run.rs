@@ -162,13 +162,14 @@ impl Sweeping<'_> {
         let Self { deployment, grant, budget, watches, .. } = self;
         let archive = self.archives.of(rule);
         let directory = archive.as_ref().map(|archive| archive.archive.path().display().to_string());
-        self.session.so_far.runs(ready.index, progress.tally(), directory.clone());
         let shows_storage = deployment.facts.capabilities.record_order;
         let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
         let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
-        let rule_sweep = RuleSweep::new(deployment, rule, &ready.findings.goes_by, grant, watches, budget.leases(), archive);
+        let goes_by = &ready.findings.goes_by;
+        let rule_sweep = Arc::new(RuleSweep::new(deployment, rule, goes_by, grant, watches, budget.leases(), archive));
+        self.session.so_far.runs(ready.index, rule_sweep.clone(), directory.clone());
         let run = RunContext { run_id: &self.session.id, budget, progress, stop, watches };
-        let outcome = sweep::sweep(Arc::new(rule_sweep), run, permit).await;
+        let outcome = sweep::sweep(rule_sweep, run, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
             let gone = self.unless_stopped(rule, deployment.unreachable()).await.flatten();
             self.gone.replace(gone);

@@ -34,10 +34,11 @@ mod budget;
 mod engine;
 mod family;
 mod gates;
+mod outcome;
 mod sources;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use batch::binding::Binding;
@@ -95,6 +96,10 @@ pub(crate) struct RuleSweep {
     living: Mutex<Vec<RawValue>>,
     /// Documents that the last batch deleted.
     last_deleted: AtomicU64,
+    /// What became of it by now; without the collections of its children, each of which has its own.
+    outcome: Mutex<Outcome>,
+    /// Children that had been deleted when the first orphan was about to go; empty before. Used by the sweeps of children.
+    before_orphans: OnceLock<u64>,
     /// True once the sweep has ended, after which nothing is sent again.
     ended: watch::Sender<bool>,
     /// The sweeps of the children, in the order of the rule's family.
@@ -157,6 +162,8 @@ impl RuleSweep {
             archive,
             living: Mutex::default(),
             last_deleted: AtomicU64::new(0),
+            outcome: Mutex::default(),
+            before_orphans: OnceLock::new(),
             ended: watch::Sender::new(false),
             children,
         }

@@ -94,3 +94,10 @@ fn a_terminal_of_any_width_shows_each_bar_once_below_what_is_logged() {
         assert_eq!(emulator.lines(), expected);
     }
 }
+
+impl RuleProgress<'_> {
+    /// Returns the documents that are shown as deleted.
+    pub(crate) fn shown(&self) -> u64 {
+        self.progress.state.lock().deleted
+    }
+}

@@ -4,20 +4,18 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::base::instant::millis;
-use crate::base::progress::RuleTally;
 use crate::commands::session::Session;
 use crate::commands::session::so_far::{Known, RuleState};
 use crate::core::plan::Status;
 use crate::core::plan::estimate::RunCaps;
 use crate::core::plan::findings::Remaining;
-use crate::core::plan::outcome::{Archived, End, Outcome, RuleOutcome, Stopped, Swept};
-use crate::core::plan::waits::Waited;
+use crate::core::plan::outcome::{End, RuleOutcome, Stopped, Swept};
 use crate::core::plan::{Reason, SkipReason, StopReason};
 use crate::core::policy::Rule;
 use crate::core::policy::only::Only;
 use crate::core::report::{Report, ReportCommand, RuleReport, RunRecord, overlap};
 use crate::shell::server::Deployment;
-use crate::shell::sweep::asked_reason;
+use crate::shell::sweep::{RuleSweep, asked_reason};
 
 /// Returns the report of a run that ends now, however far it came. The counts of the rules that were being swept are lower bounds.
 pub(crate) fn report(session: &Session, limits: RunCaps, dry_run: bool) -> Report {
@@ -44,18 +42,14 @@ fn of_plan(known: &Known, reason: StopReason, deployment: Option<&Deployment>) -
         None => RuleOutcome::NotSwept { window_closed: false },
         Some(RuleState::Waits) => RuleOutcome::NotBegun(Stopped { reason, lease_lost: None }),
         Some(RuleState::Ended(outcome)) => outcome.clone(),
-        Some(RuleState::Runs { since, tally, archive }) => running(*since, tally, archive.clone()),
+        Some(RuleState::Runs { since, sweep, archive }) => running(*since, sweep, archive.clone()),
     };
     let outcomes: Vec<RuleOutcome> = (0..known.plan.rules.len()).map(outcome).collect();
     let are_shared = overlap::others_deleted(&known.plan, &outcomes);
-    let rules = known.plan.rules.iter().zip(&known.findings).zip(outcomes.iter().zip(are_shared)).enumerate();
-    let rules = rules.map(|(index, ((planned, findings), (outcome, is_shared)))| {
+    let rules = known.plan.rules.iter().zip(&known.findings).zip(outcomes.iter().zip(are_shared));
+    let rules = rules.map(|((planned, findings), (outcome, is_shared))| {
         let remaining = if is_shared { Remaining::Shared } else { Remaining::Derived };
-        let mut report = RuleReport::of(planned, findings, outcome, &remaining);
-        if matches!(known.rules.get(&index), Some(RuleState::Runs { .. })) {
-            // Known only at the end.
-            report = RuleReport { unconfirmed_count: None, archived_count: None, paused_ms: None, ..report };
-        }
+        let report = RuleReport::of(planned, findings, outcome, &remaining);
         report.billed(deployment.and_then(|all| all.units_spent_on(&planned.rule.name, &planned.namespace)))
     });
     rules.collect()
@@ -76,21 +70,13 @@ fn of_policy(session: &Session, reason: StopReason) -> Vec<RuleReport> {
 }
 
 /// Returns the outcome of a rule that ends in the middle.
-fn running(since: Instant, tally: &RuleTally, archive: Option<String>) -> RuleOutcome {
-    let (deleted, batches) = tally.read();
-    let outcome = Outcome {
-        deleted,
-        batches,
-        uncertain: true,
-        unconfirmed: 0,
-        is_collection_gone: false,
-        weak_write_concern: None,
-        paused: Waited::default(),
-        fixed_latency: None,
-        archived: Archived::default(),
-        children: None,
-        end: End::Partial(StopReason::Interrupted),
-    };
+fn running(since: Instant, sweep: &RuleSweep, archive: Option<String>) -> RuleOutcome {
+    let mut outcome = sweep.outcome_by_now();
+    outcome.end = End::Partial(StopReason::Interrupted);
+    outcome.uncertain = true;
+    for children in outcome.children.iter_mut().flat_map(|children| &mut children.collections) {
+        children.uncertain = true;
+    }
     let in_flight = "a second signal ended the run at once: a delete command may be in flight, so the count is a lower bound";
     RuleOutcome::Swept(Box::new(Swept {
         outcome,

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use crate::base::progress::RuleTally;
 use crate::core::plan::Plan;
 use crate::core::plan::findings::Findings;
 use crate::core::plan::outcome::RuleOutcome;
 use crate::core::report::PlanReport;
+use crate::shell::sweep::RuleSweep;
 
 /// The state of a sweep.
 #[derive(Default)]
@@ -34,7 +34,7 @@ pub(crate) struct Known {
 /// State of a rule that is swept.
 pub(crate) enum RuleState {
     Waits,
-    Runs { since: Instant, tally: Arc<RuleTally>, archive: Option<String> },
+    Runs { since: Instant, sweep: Arc<RuleSweep>, archive: Option<String> },
     Ended(RuleOutcome),
 }
 
@@ -61,8 +61,8 @@ impl SoFar {
     }
 
     /// Notes that a rule deletes from now on. `archive` is its directory in the archive.
-    pub(crate) fn runs(&self, index: usize, tally: Arc<RuleTally>, archive: Option<String>) {
-        self.set(index, RuleState::Runs { since: Instant::now(), tally, archive });
+    pub(crate) fn runs(&self, index: usize, sweep: Arc<RuleSweep>, archive: Option<String>) {
+        self.set(index, RuleState::Runs { since: Instant::now(), sweep, archive });
     }
 
     /// Notes the outcome of a rule.

@@ -72,8 +72,8 @@ pub struct HeldDocuments {
     pub most: Vec<(Bson, u64)>,
 }
 
-/// Outcome of a sweep of one rule.
-#[derive(Debug, Clone, PartialEq)]
+/// Outcome of a sweep of one rule; while it runs, what became of the rule by now.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Outcome {
     /// Deleted documents, summed from the server's replies.
     pub deleted: u64,
@@ -141,9 +141,10 @@ pub struct FixedLatency {
 }
 
 /// End of a sweep.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum End {
     /// No candidate is left.
+    #[default]
     Complete,
     /// At least one candidate is left, or may be left.
     Partial(StopReason),

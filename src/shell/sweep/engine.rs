@@ -7,6 +7,7 @@ pub(super) mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use tokio::task::{JoinError, JoinSet};
 
 use super::batch::attempts::BatchResult;
@@ -19,7 +20,7 @@ use super::{NextBatch, RuleSweep, RunContext, stop_reason, stopped};
 use crate::base::machine;
 use crate::core::pace::{BatchTiming, Pace};
 use crate::core::plan::StopReason;
-use crate::core::plan::outcome::{Archived, End, FixedLatency, Outcome};
+use crate::core::plan::outcome::{End, FixedLatency, Outcome};
 use crate::core::plan::waits::{Wait, Waited};
 use crate::shell::server::delete::DeleteError;
 use crate::shell::server::delete::restriction::Restriction;
@@ -49,11 +50,12 @@ pub(super) struct Engine<'a> {
     gave_up: bool,
     /// Whether the last batch was done, and every reply to it came.
     pub(super) is_settled: bool,
-    pub(super) outcome: Outcome,
 }
 
 impl<'a> Engine<'a> {
     pub(super) fn new(sweep: Arc<RuleSweep>, run: RunContext<'a>) -> Self {
+        let weak_write_concern = sweep.deployment.facts.weakness_of(&sweep.write_concern);
+        *sweep.outcome.lock() = Outcome { weak_write_concern, ..Outcome::default() };
         let limits = &sweep.rule.limits;
         let capabilities = &sweep.deployment.facts.capabilities;
         Self {
@@ -69,19 +71,6 @@ impl<'a> Engine<'a> {
             in_flight: JoinSet::new(),
             gave_up: false,
             is_settled: false,
-            outcome: Outcome {
-                deleted: 0,
-                batches: 0,
-                uncertain: false,
-                unconfirmed: 0,
-                is_collection_gone: false,
-                weak_write_concern: sweep.deployment.facts.weakness_of(&sweep.write_concern),
-                paused: Waited::default(),
-                fixed_latency: None,
-                archived: Archived::default(),
-                children: None,
-                end: End::Complete,
-            },
             sweep,
         }
     }
@@ -102,7 +91,7 @@ impl<'a> Engine<'a> {
     /// Ends the sweep, once the last batch was started, or it came to its end earlier.
     pub(super) async fn end(&mut self, started: Result<(), End>) {
         let mut stopped = None;
-        self.outcome.end = match started {
+        let end = match started {
             Ok(()) => match self.finish_batches().await {
                 Err(end @ (End::Failed(_) | End::Partial(StopReason::LockLost))) => end,
                 // Everything is in flight, so a request to stop makes the sweep partial only if a batch is given up.
@@ -113,27 +102,35 @@ impl<'a> Engine<'a> {
             },
             Err(end) => end,
         };
+        self.outcome().end = end;
         self.wait_for_last().await;
-        if let (true, End::Complete, Some(end)) = (self.gave_up, &self.outcome.end, stopped) {
-            self.outcome.end = end;
+        let mut outcome = self.outcome();
+        if let (true, End::Complete, Some(end)) = (self.gave_up, &outcome.end, stopped) {
+            outcome.end = end;
         }
     }
 
     /// Returns the outcome of a sweep that has ended.
     pub(super) async fn into_outcome(mut self) -> Outcome {
         self.look_at_collections().await;
-        self.outcome.fixed_latency = self.decisive_fixed_latency();
-        self.outcome
+        let outcome = self.sweep.outcome_by_now();
+        Outcome { fixed_latency: self.decisive_fixed_latency(&outcome.paused), ..outcome }
+    }
+
+    /// Returns what became of the rule by now, without its children.
+    pub(super) fn outcome(&self) -> MutexGuard<'_, Outcome> {
+        self.sweep.outcome.lock()
     }
 
     /// Waits for the batches in flight, because their deletes belong in the counts. They are not sent again.
     pub(super) async fn wait_for_last(&mut self) {
         self.sweep.end();
         while let Some(finished) = self.in_flight.join_next().await {
-            if let Err(end) = self.record(finished)
-                && !matches!(self.outcome.end, End::Failed(_))
-            {
-                self.outcome.end = end;
+            if let Err(end) = self.record(finished) {
+                let mut outcome = self.outcome();
+                if !matches!(outcome.end, End::Failed(_)) {
+                    outcome.end = end;
+                }
             }
         }
     }
@@ -142,7 +139,8 @@ impl<'a> Engine<'a> {
     /// why the sweep has failed.
     async fn look_at_collections(&mut self) {
         let (sweep, RunContext { budget, stop, .. }) = (self.sweep.clone(), self.run);
-        let failed = match &self.outcome.end {
+        let end = self.outcome().end.clone();
+        let failed = match &end {
             End::Failed(why) => Some(why.clone()),
             End::Complete | End::Partial(StopReason::MaxDeletes) if !sweep.binding.is_by_server() => None,
             End::Complete | End::Partial(_) => return,
@@ -160,12 +158,13 @@ impl<'a> Engine<'a> {
             biased;
             changed = sweep.binding.changed() => changed,
             reason = given_up => {
-                self.outcome.end = reason.map_or_else(|| self.outcome.end.clone(), End::Partial);
+                self.outcome().end = reason.map_or(end, End::Partial);
                 return;
             }
         };
-        self.outcome.is_collection_gone = matches!(changed, Ok(Some(_)));
-        self.outcome.end = match (changed, failed) {
+        let mut outcome = self.outcome();
+        outcome.is_collection_gone = matches!(changed, Ok(Some(_)));
+        outcome.end = match (changed, failed) {
             (Ok(Some(changed)), Some(why)) if !why.starts_with(&changed) => End::Failed(format!("{changed}: {why}")),
             (Ok(Some(changed)), None) => End::Failed(changed),
             (Err(why), None) => End::Failed(why),
@@ -175,8 +174,8 @@ impl<'a> Engine<'a> {
     }
 
     /// Returns the fixed part of the latency, if neither the documents nor a pause for another reason decided the speed.
-    fn decisive_fixed_latency(&self) -> Option<FixedLatency> {
-        let has_other = Wait::ALL.into_iter().any(|wait| wait != Wait::Latency && !self.outcome.paused[wait].is_zero());
+    fn decisive_fixed_latency(&self, paused: &Waited) -> Option<FixedLatency> {
+        let has_other = Wait::ALL.into_iter().any(|wait| wait != Wait::Latency && !paused[wait].is_zero());
         let latency = self.pace.decisive_fixed_latency().filter(|_| !has_other)?;
         Some(FixedLatency { latency, batch_size: self.pace.max_batch_size(), concurrency: self.concurrency })
     }
@@ -242,7 +241,7 @@ impl<'a> Engine<'a> {
     pub(super) fn start(&mut self, batch: Admitted) {
         let Admitted { restriction, asked, permit } = batch;
         self.gates.sent(asked);
-        let paused = self.outcome.paused[Wait::PauseFile];
+        let paused = self.outcome().paused[Wait::PauseFile];
         self.in_flight.spawn(machine::here(batch::run(self.sweep.clone(), restriction, asked, permit, paused)));
     }
 
@@ -344,11 +343,12 @@ impl<'a> Engine<'a> {
         let finished = finished.map_err(|panic| End::Failed(format!("an internal error while deleting: {panic}")))?;
         let FinishedBatch { asked, paused_before, archived, sent } = finished;
         let Sent { is_sent, is_cut_short, out_of_lease, latency, result } = sent;
-        let budget = self.run.budget;
+        let (sweep, budget) = (self.sweep.clone(), self.run.budget);
+        let mut outcome = sweep.outcome.lock();
         self.is_settled = is_sent && !is_cut_short && !result.uncertain && result.error.is_none();
-        self.outcome.archived.add(&archived);
+        outcome.archived.add(&archived);
         // The rule has counted its own wait for the same file already.
-        let pause_file = &mut self.outcome.paused[Wait::PauseFile];
+        let pause_file = &mut outcome.paused[Wait::PauseFile];
         *pause_file = (*pause_file).max(paused_before + result.paused);
         self.gave_up |= is_cut_short;
         if !is_sent {
@@ -361,16 +361,16 @@ impl<'a> Engine<'a> {
             };
         }
         let BatchResult { deleted, unconfirmed, uncertain, error, overloaded_after, throttled, .. } = result;
-        self.outcome.deleted += deleted;
-        self.outcome.unconfirmed += if self.outcome.weak_write_concern.is_some() { deleted } else { unconfirmed };
-        self.outcome.batches += 1;
-        self.outcome.uncertain |= uncertain;
-        if !self.sweep.is_of_children {
+        outcome.deleted += deleted;
+        outcome.unconfirmed += if outcome.weak_write_concern.is_some() { deleted } else { unconfirmed };
+        outcome.batches += 1;
+        outcome.uncertain |= uncertain;
+        if !sweep.is_of_children {
             self.run.progress.deleted(deleted);
         }
         self.pace.set_gentle(self.gates.is_cramped());
         self.pace.record(&BatchTiming { documents: asked, latency, overloaded_after });
-        self.outcome.paused[Wait::Throttle] += throttled;
+        outcome.paused[Wait::Throttle] += throttled;
         // After a lost reply the number of deletes is unknown, so nothing is refunded.
         let gone = if uncertain { asked.max(deleted) } else { deleted };
         self.allowance = self.allowance.map(|left| (left + asked).saturating_sub(gone));
@@ -380,7 +380,7 @@ impl<'a> Engine<'a> {
         match error {
             _ if out_of_lease => Err(End::Partial(StopReason::LockLost)),
             Some(DeleteError { given_up: true, .. } | DeleteError { confirmation_cut: true, .. }) => Ok(()),
-            Some(error) if !(error.confirmation_timed_out && self.sweep.lag.is_some()) => Err(End::Failed(error.message)),
+            Some(error) if !(error.confirmation_timed_out && sweep.lag.is_some()) => Err(End::Failed(error.message)),
             // A batch that lacks only its confirmation is not sent again once the sweep ends, and does not count as a failure. Neither does one
             // that is given up, because the end of the sweep has a reason of its own.
             _ => Ok(()),

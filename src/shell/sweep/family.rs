@@ -63,8 +63,6 @@ pub(super) struct ParentSweep<'a> {
     engine: Engine<'a>,
     journal: Journal,
     members: Vec<Member<'a>>,
-    /// Parents in entries of this run that are not done.
-    left: u64,
 }
 
 /// Makes a majority confirm: a parent that only the primary has deleted may come back, and its children would be gone; children may come back, and
@@ -78,20 +76,23 @@ pub(super) fn confirm_by_majority(write_concern: &mut Document) {
 impl<'a> ParentSweep<'a> {
     /// Creates the sweep of a rule and of its children. `of_children` is the run as it is for the children.
     pub(super) fn new(sweep: &Arc<RuleSweep>, family: &'a Family, run: RunContext<'a>, of_children: RunContext<'a>) -> Self {
+        let engine = Engine::new(sweep.clone(), run);
+        engine.outcome().children = Some(Children::default());
         let members = family.children.iter().zip(&sweep.children);
         Self {
             family,
             journal: Journal::new(&sweep.deployment, &sweep.rule, &family.journal, run.run_id),
-            engine: Engine::new(sweep.clone(), run),
+            engine,
             members: members.map(|(child, sweep)| Member::new(child, Engine::new(sweep.clone(), of_children))).collect(),
-            left: 0,
         }
     }
 
     pub(super) async fn run(mut self, permit: Permit) -> Outcome {
         let swept = self.sweep(permit).await;
         self.engine.end(swept).await;
-        self.end_children().await;
+        for member in &mut self.members {
+            member.engine.wait_for_last().await;
+        }
         self.engine.into_outcome().await
     }
 
@@ -113,22 +114,6 @@ impl<'a> ParentSweep<'a> {
             }
         }
         self.delete_orphans().await
-    }
-
-    /// Ends the sweeps of the children, and adds them to the outcome of the rule.
-    async fn end_children(&mut self) {
-        let outcome = &mut self.engine.outcome;
-        let mut children = Children { collections: Vec::new(), left: self.left };
-        for member in &mut self.members {
-            member.engine.wait_for_last().await;
-            let of_child = &member.engine.outcome;
-            children.collections.push(member.outcome());
-            outcome.batches += of_child.batches;
-            outcome.uncertain |= of_child.uncertain;
-            outcome.unconfirmed += of_child.unconfirmed;
-            outcome.paused += of_child.paused;
-        }
-        outcome.children = Some(children);
     }
 
     /// Checks that the user may delete children, and finishes what the journal holds of earlier runs. Returns a permit for the sweep.
@@ -204,7 +189,7 @@ impl<'a> ParentSweep<'a> {
             };
             let entering = self.journal.enter(&key.field, at, keys, self.places(key), &sweep.grant);
             let entry = self.engine.wait(entering).await?.map_err(End::Failed)?;
-            self.left += entry.parents.len() as u64;
+            self.count_left(|left| left + entry.parents.len() as u64);
             entries.push(entry);
         }
         let condition = if conditions.is_empty() {
@@ -214,6 +199,13 @@ impl<'a> ParentSweep<'a> {
         };
         let condition = RawDocumentBuf::try_from(&condition).map_err(|cause| internal(&cause.to_string()))?;
         Ok((Restriction::of_ids(condition, ids.iter().collect()), entries))
+    }
+
+    /// Counts the parents in entries of this run that are not done.
+    fn count_left(&self, counted: impl FnOnce(u64) -> u64) {
+        if let Some(children) = &mut self.engine.outcome().children {
+            children.left = counted(children.left);
+        }
     }
 
     /// Returns the places of the children that name their parents by a key.
@@ -227,7 +219,7 @@ impl<'a> ParentSweep<'a> {
     /// Errors: the end of the sweep, if it comes earlier.
     async fn delete_children(&mut self, entry: &Entry) -> Result<(), End> {
         if self.finish(entry, self.engine.is_settled).await? {
-            self.left = self.left.saturating_sub(entry.parents.len() as u64);
+            self.count_left(|left| left.saturating_sub(entry.parents.len() as u64));
         }
         Ok(())
     }

@@ -2,9 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use crate::support::archives::directory;
 use crate::support::family::{assert_kept, assert_whole, entries, fill, order, orders, report_after, rule, short};
-use crate::support::faults::{end, fail_commands, heal, pause_deletes, resume_deletes, start, until_deleting_from};
+use crate::support::faults::{
+    end, fail_commands, heal, pause_deletes, resume_deletes, signal, start, until_deleted_from, until_deleting_from,
+    until_running,
+};
 use crate::support::replica_set::ReplicaSet;
+use crate::support::said::Said;
 use crate::support::sweeper::{Case, Report};
 use mongodb::bson::{Bson, Document, doc};
 
@@ -140,4 +145,33 @@ async fn an_entry_stays_with_a_parent_that_a_delete_without_a_reply_may_still_ta
     assert_eq!(report_after(&case, &rule("")).await.ran.code, Some(0));
     assert_whole(&case, "").await;
     assert!(entries(&case).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_run_that_a_second_signal_ends_tells_the_children_that_are_gone_and_what_is_archived() {
+    let (_set, case) = alone().await;
+    fill(&case, 0..50, 50..60).await;
+    // Of the 30 lines of the first ten orders, ten go, and the next ten are held up.
+    let held = doc! { "blockConnection": true, "blockTimeMS": 60_000 };
+    fails(&case, ("delete", "lines"), doc! { "skip": 1 }, held).await;
+    std::fs::create_dir_all(directory(&case)).unwrap();
+    let archive = format!(", concurrency: 1, archive: {{directory: {}}}", directory(&case).display());
+    let mut child = start(case.command(&rule(&archive), &["sweep", "--format", "json"]));
+    until_deleted_from(&case, "lines", 180).await;
+    until_running(&case.client, "delete").await;
+    signal(&child, "TERM");
+    let said = Said::by(&mut child);
+    said.until("stops at once").await;
+    signal(&child, "INT");
+    let ran = end(child).await;
+    let json: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
+    let known = ["deletedCount", "archivedCount", "childrenDeletedCount", "batches", "unconfirmedCount", "uncertain"];
+    let told = known.map(|key| json["rules"][0][key].clone());
+    assert_eq!(serde_json::json!(told), serde_json::json!([10, 10, 10, 2, 0, true]), "{json}");
+    let warnings = json["rules"][0]["warnings"].to_string();
+    assert!(warnings.contains("children of up to 10 parents may be left"), "{warnings}");
+    assert_eq!(
+        (orders(&case).await, case.collection("lines").count_documents(doc! {}).await.unwrap()),
+        ((10..60).collect(), 170)
+    );
 }

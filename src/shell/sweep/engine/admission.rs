@@ -15,7 +15,7 @@ impl Engine<'_> {
         let of_archive = sweep.archive.as_ref().and_then(|_| archived::batch_limit(&sweep.rule.selection));
         // Without cursors every page is charged, and a service that is too busy for a delete is too busy for a page.
         let has_cursors = sweep.deployment.facts.capabilities.cursors;
-        let is_fast = self.outcome.batches > 0 && self.pace.rest().is_zero();
+        let is_fast = self.outcome().batches > 0 && self.pace.rest().is_zero();
         Room {
             size: self.pace.batch_size(),
             limit: [of_archive, self.allowance].into_iter().flatten().min().unwrap_or(u64::MAX),
@@ -61,7 +61,7 @@ impl Engine<'_> {
         let begun = Instant::now();
         self.run.progress.waits(Some(&closed.why));
         let waited = self.wait(tokio::time::sleep(closed.again)).await;
-        self.outcome.paused[closed.wait] += begun.elapsed();
+        self.outcome().paused[closed.wait] += begun.elapsed();
         waited
     }
 }

@@ -77,7 +77,7 @@ async fn a_rule_is_complete_only_if_its_collection_is_still_the_same() {
         let (script, sweep) = of_collection(byte, None);
         let outcome = with_engine(&sweep, async |engine| {
             engine.look_at_collections().await;
-            engine.outcome.clone()
+            engine.sweep.outcome_by_now()
         });
         let outcome = outcome.await;
         assert_eq!((outcome.is_collection_gone, outcome.end == End::Complete), (!is_same, is_same), "{:?}", script.sent());
@@ -103,10 +103,11 @@ async fn the_reason_that_the_collection_is_gone_is_said_once() {
     script.then([Last].into_iter().chain(listed).chain([Last]));
     let ends = with_engine(&sweep, async |engine| {
         engine.look_at_collections().await;
-        let first = engine.outcome.end.clone();
-        engine.outcome.is_collection_gone = false;
+        let first = engine.outcome().end.clone();
+        engine.outcome().is_collection_gone = false;
         engine.look_at_collections().await;
-        (first, engine.outcome.end.clone(), engine.outcome.is_collection_gone)
+        let second = engine.sweep.outcome_by_now();
+        (first, second.end, second.is_collection_gone)
     });
     let (first, second, is_gone) = ends.await;
     assert!(matches!(first, End::Failed(_)) && first == second && is_gone, "{first:?} {second:?}: {:?}", script.sent());
@@ -117,7 +118,7 @@ async fn the_next_batch_is_found_early_only_without_a_limit_or_a_rate_where_a_se
     type Change = fn(&mut Engine<'_>);
     let changes: [(Change, bool); 5] = [
         (|_| {}, true),
-        (|engine| engine.outcome.batches = 0, false),
+        (|engine| engine.outcome().batches = 0, false),
         (|engine| engine.allowance = Some(9), false),
         (|engine| engine.pace.record(&slow()), false),
         (|engine| engine.concurrency = 1, true),
@@ -127,7 +128,7 @@ async fn the_next_batch_is_found_early_only_without_a_limit_or_a_rate_where_a_se
     let sweep = sweep_of(&deployment, &rule, &Watches::none());
     for (number, (change, is_early)) in changes.into_iter().enumerate() {
         let found = with_engine(&sweep, async |engine| {
-            engine.outcome.batches = 1;
+            engine.outcome().batches = 1;
             change(engine);
             engine.room(false).reads_ahead
         });
@@ -141,7 +142,7 @@ async fn the_next_batch_is_found_early_only_without_a_limit_or_a_rate_where_a_se
         [(&sweep_without, Limits::default(), None), (&sweep, of_run, None), (&sweep, Limits::default(), Some(5))]
     {
         let found = with_engine_of(sweep, &limits, async |engine| {
-            engine.outcome.batches = 1;
+            engine.outcome().batches = 1;
             engine.gates.rate = rate.map(RateLimit::new);
             engine.gates.ask(engine.room(false)).unwrap().reads_ahead
         });

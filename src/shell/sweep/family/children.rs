@@ -4,7 +4,7 @@ use bson::Document;
 
 use crate::base::values::raw::RawValue;
 use crate::core::plan::ChildRule;
-use crate::core::plan::outcome::{ChildCollection, End};
+use crate::core::plan::outcome::End;
 use crate::shell::server::own::journal::ChildPlace;
 use crate::shell::sweep::engine::Engine;
 use crate::shell::sweep::sources::Source;
@@ -18,25 +18,11 @@ pub(super) struct Member<'a> {
     pub child: &'a ChildRule,
     pub place: ChildPlace,
     pub engine: Engine<'a>,
-    /// Children that were deleted with their parents, before the first orphan; `None` before the orphans' turn.
-    pub before_orphans: Option<u64>,
 }
 
 impl<'a> Member<'a> {
     pub(super) fn new(child: &'a ChildRule, engine: Engine<'a>) -> Self {
-        Self { child, place: ChildPlace::of(child), engine, before_orphans: None }
-    }
-
-    /// Returns what became of the children by now.
-    pub(super) fn outcome(&self) -> ChildCollection {
-        let outcome = &self.engine.outcome;
-        ChildCollection {
-            namespace: self.child.rule.selection.namespace.clone(),
-            deleted: outcome.deleted,
-            orphans: self.before_orphans.map_or(0, |before| outcome.deleted - before),
-            uncertain: outcome.uncertain,
-            archived: outcome.archived,
-        }
+        Self { child, place: ChildPlace::of(child), engine }
     }
 
     /// Deletes the children that a pass finds. Some that were archived change before they are deleted, and are found by another pass. Returns the number of
@@ -55,14 +41,15 @@ impl<'a> Member<'a> {
         let mut kept = 0;
         *sweep.living.lock() = present.to_vec();
         for _ in 0..PASSES {
-            let before = (engine.outcome.deleted, engine.outcome.archived);
+            let before = engine.outcome().clone();
             let pages = ChildPages::new(&sweep, &child.field, &child.parent_key, parents, in_time.clone());
             let mut source = Source::Children(Box::new(pages));
             engine.start_batches_of(&mut source).await?;
             engine.finish_batches().await?;
-            let archived = engine.outcome.archived;
-            let changed = (archived.documents - before.1.documents).saturating_sub(engine.outcome.deleted - before.0);
-            kept = changed + archived.incomparable - before.1.incomparable;
+            let after = engine.outcome().clone();
+            let archived = after.archived.documents - before.archived.documents;
+            let changed = archived.saturating_sub(after.deleted - before.deleted);
+            kept = changed + after.archived.incomparable - before.archived.incomparable;
             if changed == 0 {
                 break;
             }

@@ -58,13 +58,13 @@ impl ParentSweep<'_> {
             let in_time = doc! { "_id": { "$lt": before } };
             let Self { engine: of_parents, members, .. } = self;
             let member = &mut members[index];
-            let begun = member.engine.outcome.deleted;
-            member.before_orphans.get_or_insert(begun);
+            let begun = member.engine.outcome().deleted;
+            member.engine.sweep.before_orphans.get_or_init(|| begun);
             // Unlike other children they count towards the limits, those of the run included.
             (member.engine.run, member.engine.allowance) = (of_parents.run, of_parents.allowance);
             let ended = member.delete_found(&old, &present, in_time).await;
             of_parents.allowance = member.engine.allowance;
-            deleted += member.engine.outcome.deleted - begun;
+            deleted += member.engine.outcome().deleted - begun;
             ended?;
         }
         Ok(found.has_more && deleted > 0)

@@ -125,9 +125,10 @@ async fn only_parents_that_a_majority_has_are_entered_and_deleted_by_a_clock_tha
     let ids = [1, 2].map(|id| RawValue::of(id).unwrap());
     let batch = ids_of([1, 2]);
     let sweep = of_children(&script);
-    let entered = with_parents(&sweep, async |parents| (parents.enter_in_journal(&batch).await, parents.left));
-    let (Ok((batch, entries)), left) = entered.await else { panic!("{:?}", script.sent()) };
-    assert_eq!((batch, left), (ids_of([2]), 1));
+    let entered = with_parents(&sweep, async |parents| parents.enter_in_journal(&batch).await);
+    let Ok((batch, entries)) = entered.await else { panic!("{:?}", script.sent()) };
+    let children = sweep.outcome_by_now().children.expect("the rule has children");
+    assert_eq!((batch, children.left), (ids_of([2]), 1));
     let [entry] = &entries[..] else { panic!("{entries:?}") };
     assert_eq!((entry.at, entry.parents.as_slice()), (at, &ids[1..]));
     let sent = script.sent();
@@ -197,13 +198,13 @@ async fn the_children_of_a_parent_that_is_there_with_another_key_stay() {
 #[tokio::test]
 async fn what_became_of_the_children_is_added_to_what_became_of_the_parents() {
     with_parents(&of_children(&Script::new([])), async |parents| {
-        (parents.engine.outcome.batches, parents.engine.outcome.unconfirmed) = (2, 4);
-        let member = &mut parents.members[0];
-        member.before_orphans = Some(6);
-        let of_child = &mut member.engine.outcome;
-        (of_child.batches, of_child.deleted, of_child.unconfirmed, of_child.uncertain) = (3, 10, 5, true);
-        parents.end_children().await;
-        let outcome = &parents.engine.outcome;
+        let sweep = parents.engine.sweep.clone();
+        let of_parents = sweep.outcome.lock().clone();
+        *sweep.outcome.lock() = Outcome { batches: 2, unconfirmed: 4, ..of_parents };
+        let of_child = &sweep.children[0];
+        of_child.before_orphans.set(6).unwrap();
+        *of_child.outcome.lock() = Outcome { batches: 3, deleted: 10, unconfirmed: 5, uncertain: true, ..Outcome::default() };
+        let outcome = sweep.outcome_by_now();
         assert_eq!((outcome.deleted, outcome.batches, outcome.unconfirmed, outcome.uncertain), (0, 5, 9, true));
         let [of_child] = &outcome.children.as_ref().unwrap().collections[..] else { panic!("{:?}", outcome.children) };
         assert_eq!((of_child.deleted, of_child.orphans, of_child.uncertain), (10, 4, true));
@@ -242,7 +243,7 @@ async fn orphans_are_looked_for_again_only_if_the_pass_could_not_tell_of_all_and
         {
             assert_eq!(pass(parents, &script, is_there, has_more).await, goes_on, "{is_there} {has_more}");
         }
-        assert_eq!(parents.members[0].engine.outcome.deleted, 2);
+        assert_eq!(parents.members[0].engine.outcome().deleted, 2);
     })
     .await;
 }

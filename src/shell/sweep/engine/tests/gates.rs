@@ -43,7 +43,7 @@ pub(super) fn sweep() -> RuleSweep {
 pub(super) async fn admitted(engine: &mut Engine<'_>) -> (Duration, Waited) {
     let begun = Instant::now();
     let Ok(_admitted) = engine.admit(None).await else { panic!("the sweep may go on") };
-    (begun.elapsed(), engine.outcome.paused)
+    (begun.elapsed(), engine.outcome().paused)
 }
 
 pub(super) fn waited(wait: Wait, millis: u64) -> Waited {
@@ -211,7 +211,8 @@ async fn a_gate_that_closes_while_a_batch_is_found_holds_it_back() {
         engine.allowance = Some(100);
         let permit = engine.run.budget.acquire().await;
         let ended = engine.start_batches(permit).await.is_ok() && engine.finish_batches().await.is_ok();
-        (ended, engine.outcome.deleted, engine.outcome.paused)
+        let outcome = engine.sweep.outcome_by_now();
+        (ended, outcome.deleted, outcome.paused)
     });
     let lags = async {
         tokio::time::sleep(MS(1)).await;
@@ -328,7 +329,7 @@ async fn batches_go_one_at_a_time_and_none_is_read_ahead_under_pressure() {
         let sweep = Arc::new(sweep());
         let room = with_engine(&sweep, async |engine| {
             engine.gates.pressure = gate;
-            (engine.concurrency, engine.outcome.batches) = (3, 1);
+            (engine.concurrency, engine.outcome().batches) = (3, 1);
             engine.gates.ask(engine.room(false)).unwrap()
         });
         let room = room.await;
@@ -348,7 +349,7 @@ async fn the_room_is_what_the_narrowest_gate_leaves() {
         let sweep = Arc::new(sweep());
         let limits = Limits { rate: of_run, ..Limits::default() };
         let room = with_engine_of(&sweep, &limits, async |engine| {
-            engine.outcome.batches = 1;
+            engine.outcome().batches = 1;
             engine.allowance = allowance;
             engine.gates.rate = of_rule.map(RateLimit::new);
             engine.gates.ask(engine.room(false)).unwrap()

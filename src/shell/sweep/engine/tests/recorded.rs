@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::super::*;
 use super::{sweep_of, with_engine};
 use crate::core::plan::SweepRule;
+use crate::core::plan::outcome::Archived;
 use crate::core::plan::waits::Wait;
 use crate::shell::server::watch::Watches;
 use crate::shell::server::watch::lag::LagSource;
@@ -94,7 +95,7 @@ async fn the_sweep_ends_with_a_lease_that_is_lost_or_an_error_that_stays_and_not
             let gave_up = engine.gave_up;
             // What was given up stays so.
             engine.record(recorded(whole())).map_err(|_| "a whole batch ended the sweep").unwrap();
-            (end, gave_up, engine.gave_up, engine.outcome.deleted)
+            (end, gave_up, engine.gave_up, engine.outcome().deleted)
         });
         let deleted = if is_sent { 4 } else { 2 };
         assert_eq!(found.await, (end, gave_up, gave_up, deleted), "{context}");
@@ -110,11 +111,11 @@ async fn documents_are_shown_as_deleted_unless_they_are_children_and_what_held_b
             sent.result.throttled = Duration::from_millis(300);
             sent.latency = Some(Duration::from_secs(2));
             engine.record(recorded(sent)).map_err(|_| "a whole batch ended the sweep").unwrap();
-            assert_eq!(engine.outcome.paused[Wait::Throttle], Duration::from_millis(300));
+            assert_eq!(engine.outcome().paused[Wait::Throttle], Duration::from_millis(300));
             // Two documents took ten times as long as a batch may: the server is left alone.
             assert_eq!(engine.gates.rests_until - Instant::now(), engine.pace.rest());
             assert!(!engine.pace.rest().is_zero());
-            assert_eq!(engine.run.progress.tally().read().0, shown);
+            assert_eq!(engine.run.progress.shown(), shown);
         })
         .await;
     }
@@ -132,7 +133,7 @@ async fn batches_in_flight_at_the_end_are_waited_for_and_counted_and_the_first_f
     ] {
         let sweep = sweep();
         with_engine(&sweep, async |engine| {
-            engine.outcome.end = before;
+            engine.outcome().end = before;
             let sent_again = sweep.clone();
             engine.in_flight.spawn(async move {
                 // Nothing is sent again.
@@ -140,7 +141,8 @@ async fn batches_in_flight_at_the_end_are_waited_for_and_counted_and_the_first_f
                 finished(last)
             });
             engine.wait_for_last().await;
-            assert_eq!((engine.outcome.deleted, &engine.outcome.end), (2, &end));
+            let outcome = engine.outcome();
+            assert_eq!((outcome.deleted, &outcome.end), (2, &end));
         })
         .await;
     }
@@ -149,19 +151,20 @@ async fn batches_in_flight_at_the_end_are_waited_for_and_counted_and_the_first_f
 #[tokio::test]
 async fn a_fixed_latency_is_told_only_if_nothing_else_held_the_sweep_back() {
     with_engine(&sweep(), async |engine| {
-        assert_eq!(engine.decisive_fixed_latency(), None);
+        let mut paused = Waited::default();
+        assert_eq!(engine.decisive_fixed_latency(&paused), None);
         for _ in 0..60 {
             let documents = engine.pace.batch_size();
             let latency = Some(Duration::from_millis(400) + Duration::from_micros(5) * documents);
             engine.pace.record(&BatchTiming { documents: documents.into(), latency, overloaded_after: None });
         }
-        let told = engine.decisive_fixed_latency().expect("the fixed latency decides");
+        let told = engine.decisive_fixed_latency(&paused).expect("the fixed latency decides");
         assert_eq!((told.batch_size, told.concurrency), (2000, engine.concurrency));
         for wait in Wait::ALL {
-            engine.outcome.paused[wait] = Duration::from_millis(1);
+            paused[wait] = Duration::from_millis(1);
             // The rests for the latency itself do not count.
-            assert_eq!(engine.decisive_fixed_latency().is_some(), wait == Wait::Latency, "{wait:?}");
-            engine.outcome.paused[wait] = Duration::ZERO;
+            assert_eq!(engine.decisive_fixed_latency(&paused).is_some(), wait == Wait::Latency, "{wait:?}");
+            paused[wait] = Duration::ZERO;
         }
     })
     .await;
@@ -175,11 +178,11 @@ async fn time_for_which_the_pause_file_was_there_counts_once() {
     let counted = with_engine(&sweep, async |engine| {
         let mut counted = Vec::new();
         for (waited, paused_before, paused) in [(0, 0, 4), (10, 4, 5), (10, 4, 9)] {
-            engine.outcome.paused[Wait::PauseFile] += seconds(waited);
+            engine.outcome().paused[Wait::PauseFile] += seconds(waited);
             let result = BatchResult { paused: seconds(paused), ..BatchResult::default() };
             let finished = FinishedBatch { paused_before: seconds(paused_before), ..finished(Sent { result, ..whole() }) };
             assert!(engine.record(Ok(finished)).is_ok());
-            counted.push(engine.outcome.paused[Wait::PauseFile].as_secs());
+            counted.push(engine.outcome().paused[Wait::PauseFile].as_secs());
         }
         counted
     });
