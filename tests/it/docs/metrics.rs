@@ -45,7 +45,7 @@ fn series() -> BTreeSet<String> {
 
 #[test]
 fn the_table_of_metrics_has_every_series_and_no_other() {
-    let page = pages::one("docs/unattended.md");
+    let page = pages::one("docs/monitoring.md");
     let rows = page.prose().filter(|(_, line)| line.starts_with("| `sweeper_"));
     let mut described = BTreeSet::new();
     for (place, line) in rows {

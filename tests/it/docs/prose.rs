@@ -11,13 +11,6 @@ const COLUMNS: usize = 130;
 /// Most columns of a line of the README, rows of tables and examples included.
 const OF_README: usize = 160;
 
-/// Page that is still to be shortened.
-const LONG: &str = "docs/unattended.md";
-
-fn readable() -> impl Iterator<Item = pages::Page> {
-    pages::all().into_iter().filter(|page| page.name != LONG)
-}
-
 /// Replaces inline code by one word, and links by their text.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
@@ -54,7 +47,7 @@ fn long(text: &str, is_end: fn(char) -> bool) -> Vec<String> {
 
 #[test]
 fn lines_fit_a_window() {
-    for page in readable() {
+    for page in pages::all() {
         for (place, line) in page.prose().filter(|(_, line)| !line.starts_with('|')) {
             assert!(line.chars().count() <= COLUMNS, "{place}: {} columns: {line}", line.chars().count());
         }
@@ -66,7 +59,7 @@ fn lines_fit_a_window() {
 
 #[test]
 fn sentences_are_short() {
-    for page in readable() {
+    for page in pages::all() {
         let mut paragraph = (String::new(), String::new());
         for (place, line) in page.prose().chain([(String::new(), "")]) {
             if let Some(row) = line.strip_prefix('|') {
