@@ -104,7 +104,7 @@
 //!
 //! ```
 //! use bson::{DateTime, doc};
-//! use ttl_sweeper::core::facts::{Collection, CollectionKind, Figures, Part, Seen, ServerFacts, Target, Topology, TtlMonitor};
+//! use ttl_sweeper::core::facts::{Collection, CollectionKind, Figures, ServerRole, NamespaceFacts, ServerFacts, Target, Topology, TtlMonitor};
 //! use ttl_sweeper::core::flavor::Flavor;
 //! use ttl_sweeper::core::plan::{Decision, RunFacts, plan};
 //! use ttl_sweeper::core::policy::namespace::Namespace;
@@ -124,11 +124,11 @@
 //!     hosts: vec!["localhost:27017".into()],
 //!     local_time: DateTime::from_millis(7_200_000),
 //!     clock_skew_ms: 0,
-//!     part: Part::Unknown,
+//!     role: ServerRole::Unknown,
 //!     ttl_monitor: TtlMonitor::Unknown,
 //! };
 //! let run = RunFacts { server: &server, expect: &Expect::default(), as_of: server.local_time, allow_clock_skew: false, strict: false };
-//! let seen = Seen::Collection(Box::new(Collection::new(namespace.clone(), CollectionKind::Plain)), Figures::default());
+//! let seen = NamespaceFacts::Collection(Box::new(Collection::new(namespace.clone(), CollectionKind::Plain)), Figures::default());
 //! let planned = plan(&run, vec![Target { rule: policy.rules[0].clone(), namespace, seen, children: Vec::new() }]);
 //!
 //! let Decision::Sweep(rule) = &planned.rules[0].decision else { panic!("{planned:?}") };

@@ -8,7 +8,7 @@ use super::session::prepare::{self, PlanOptions};
 use super::survey::{self, Level};
 use crate::base::failure::Failure;
 use crate::commands::cli::{CheckArgs, Common};
-use crate::core::facts::{Part, Topology};
+use crate::core::facts::{ServerRole, Topology};
 use crate::core::native::own_ttl;
 use crate::core::plan::SweepRule;
 use crate::core::plan::findings::Remaining;
@@ -56,7 +56,7 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
             "the user's privileges are unknown, because the service does not show them: {why}; a missing one shows only in a sweep"
         );
     }
-    if deployment.facts.part == Part::Unknown && deployment.facts.topology == Topology::Standalone {
+    if deployment.facts.role == ServerRole::Unknown && deployment.facts.topology == Topology::Standalone {
         warn!(
             "whether this server is a member of a replica set that runs without its set, or a shard, is unknown, because the user may not read \
              `local.system.replset` or `admin.system.version`: nothing refuses to sweep one then"

@@ -18,7 +18,7 @@ use super::session::connection::Uri;
 use super::session::load;
 use super::session::outputs::{self, Output};
 use super::session::{Session, new_id, refuse_invisible};
-use super::sweep::{self, Ended};
+use super::sweep::{self, EndedSweep};
 use crate::base::failure::{self, Failure};
 use crate::base::stop::{self, Stop};
 use crate::base::{exit, instant, log};
@@ -98,7 +98,7 @@ async fn repeat(
         match ended {
             _ if stop.exit_code().is_some() => {}
             // A run that did not end well has said so itself.
-            Some(Ended { exit_code: exit::DONE | exit::FOUND, said }) => {
+            Some(EndedSweep { exit_code: exit::DONE | exit::FOUND, said }) => {
                 info!(target: log::PROGRESS, "{said}; the next run begins at {}", shown(next));
             }
             _ => info!("the next run begins at {}", shown(next)),
@@ -141,7 +141,7 @@ fn start(
 
 impl Reloadable {
     /// Runs once, delivers the report and records the run. Only the log and the metrics show how it ended.
-    async fn run(&self, options: &Common, args: &SweepArgs, stop: &Stop, first: Option<First>) -> anyhow::Result<Ended> {
+    async fn run(&self, options: &Common, args: &SweepArgs, stop: &Stop, first: Option<First>) -> anyhow::Result<EndedSweep> {
         let (record, id, outputs) = match first {
             Some(First { record, id, outputs }) => (record, id, Ok(outputs)),
             None => {

@@ -19,7 +19,7 @@ use crate::core::native::diff::{self, Difference};
 use crate::core::native::notes;
 use crate::core::plan::guard;
 use crate::core::policy::only::Only;
-use crate::core::report::native::{self, ChangeReport, ChangeStatus, NativeReport, Row};
+use crate::core::report::native::{self, ChangeReport, ChangeStatus, NativeReport, NativeRow};
 use crate::core::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport};
 use crate::shell::server::Deployment;
 use crate::shell::server::look::{catalog, overdue};
@@ -42,7 +42,7 @@ pub(super) async fn command(options: &Common, command: &NativeCommand, id: &str)
         return Err(failure.hint("look with --dry-run, then pass --yes").into());
     }
     let (deployment, differences) = unless_stopped(session, look(session)).await?;
-    let mut rows: Vec<Row> = differences.iter().map(Row::from).collect();
+    let mut rows: Vec<NativeRow> = differences.iter().map(NativeRow::from).collect();
     let (command, dry_run, exit_code) = match command {
         NativeCommand::Diff => (native::NativeReportCommand::Diff, false, native::of_diff(&rows)),
         NativeCommand::Apply(args) => {
@@ -106,7 +106,7 @@ async fn compare(session: &Session, only: &Only<'_>, deployment: &Deployment) ->
 
 /// Counts the documents that each change would delete at once. A change that cannot be counted, or deletes more than its rule allows, is not made, and
 /// none is on a server that is connected to without the rest of its deployment.
-async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut [Row]) -> Result<(), Failure> {
+async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut [NativeRow]) -> Result<(), Failure> {
     for (difference, row) in differences.iter().zip(rows) {
         let (Some(change), Some(target), Some(rule)) = (&difference.change, &difference.target, &difference.rule) else {
             continue;
@@ -117,8 +117,8 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
                 let why = format!("counting expired documents: {cause}; nothing was changed there");
                 (ChangeStatus::Failed, Some(why))
             }
-            Ok(_) if deployment.facts.part.detached().is_some() => {
-                (ChangeStatus::Refused, deployment.facts.part.detached().map(str::to_owned))
+            Ok(_) if deployment.facts.role.detached().is_some() => {
+                (ChangeStatus::Refused, deployment.facts.role.detached().map(str::to_owned))
             }
             Ok(counted) => {
                 match counted
@@ -156,10 +156,10 @@ async fn apply(
     deployment: &Deployment,
     yes: bool,
     differences: &[Difference],
-    rows: &mut [Row],
+    rows: &mut [NativeRow],
 ) -> anyhow::Result<()> {
-    let is_ready = |row: &&Row| row.change.as_ref().is_some_and(|change| change.status == ChangeStatus::Planned);
-    let ready: Vec<Row> = rows.iter().filter(is_ready).cloned().collect();
+    let is_ready = |row: &&NativeRow| row.change.as_ref().is_some_and(|change| change.status == ChangeStatus::Planned);
+    let ready: Vec<NativeRow> = rows.iter().filter(is_ready).cloned().collect();
     if ready.is_empty() {
         return Ok(());
     }

@@ -44,7 +44,7 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, id: &str) -> any
 }
 
 /// A sweep that ended with a report.
-pub(super) struct Ended {
+pub(super) struct EndedSweep {
     pub exit_code: u8,
     /// The outcome in one line.
     pub said: String,
@@ -56,7 +56,7 @@ pub(super) async fn once(
     options: &Common,
     args: &SweepArgs,
     begun: anyhow::Result<(Session, Vec<Output>)>,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<EndedSweep> {
     let swept = async {
         let (session, outputs) = begun?;
         let session = with_ends(session, args)?;
@@ -71,7 +71,7 @@ pub(super) async fn once(
     let (report, outputs, cut_short) = swept.await.inspect_err(|cause| record.failed(cause))?;
     let report = if args.detailed_exitcode { report.with_detailed_exit_code() } else { report };
     let exit_code = outputs::deliver(options, &report, outputs);
-    let ended = Ended { exit_code: record.ended(&report, exit_code), said: report::reason(&report) };
+    let ended = EndedSweep { exit_code: record.ended(&report, exit_code), said: report::reason(&report) };
     // Last, because the process has only a moment left after a second signal.
     if let Some(session) = cut_short {
         record::end_at_once(&session, args.dry_run, &Ok(report)).await;

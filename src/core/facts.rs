@@ -4,7 +4,7 @@ mod collection;
 mod idle_ttl;
 mod native_ttl;
 mod oplog;
-mod part;
+mod role;
 mod write_concern;
 
 use bson::DateTime;
@@ -13,7 +13,7 @@ pub use collection::{Catalog, Collection, CollectionKind, Figures, FileSize, Ind
 pub use idle_ttl::{IdleReason, IdleTtl, TtlMonitor};
 pub use native_ttl::{LAST_CHANGE, NativeTtl, Scope};
 pub use oplog::{Oplog, OplogLook, OplogSize};
-pub use part::Part;
+pub use role::ServerRole;
 
 use crate::core::flavor::{Capabilities, Flavor};
 use crate::core::policy::namespace::Namespace;
@@ -42,7 +42,7 @@ pub struct ServerFacts {
     pub local_time: DateTime,
     /// The client's clock minus the server's, in milliseconds, give or take the round trip.
     pub clock_skew_ms: i64,
-    pub part: Part,
+    pub role: ServerRole,
     pub ttl_monitor: TtlMonitor,
 }
 
@@ -114,7 +114,7 @@ impl ServerFacts {
 
     /// Returns the reason why nothing may be written to the deployment: the policy does not expect it, or the rest of it is missing. `None` if it may.
     pub fn unwritable(&self, expect: &Expect) -> Option<String> {
-        self.unexpected(expect).or_else(|| self.part.detached().map(str::to_owned))
+        self.unexpected(expect).or_else(|| self.role.detached().map(str::to_owned))
     }
 }
 
@@ -133,7 +133,7 @@ impl ServerFacts {
             hosts: Vec::new(),
             local_time: DateTime::from_millis(0),
             clock_skew_ms: 0,
-            part: Part::Whole,
+            role: ServerRole::Whole,
             ttl_monitor: TtlMonitor::Unknown,
         }
     }
@@ -144,7 +144,7 @@ impl ServerFacts {
 pub struct Target {
     pub rule: Rule,
     pub namespace: Namespace,
-    pub seen: Seen,
+    pub seen: NamespaceFacts,
     /// The collections of children; empty where the collection of the rule was not seen.
     pub children: Vec<SeenChild>,
 }
@@ -153,7 +153,7 @@ pub struct Target {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeenChild {
     pub child: Child,
-    pub seen: Seen,
+    pub seen: NamespaceFacts,
     /// The field of the children that names the parent.
     pub field: SeenField,
     /// The field of the parents that it names them by.
@@ -171,7 +171,7 @@ pub struct SeenField {
 
 /// The result of looking at a namespace.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Seen {
+pub enum NamespaceFacts {
     /// The namespace was not looked for because the rule is disabled.
     NotLookedFor,
     Missing,

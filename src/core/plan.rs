@@ -32,7 +32,7 @@ pub use reason::{Reason, SkipReason, Status, StopReason};
 
 use crate::base::values::raw;
 use crate::core::expiry::{self, Expiry};
-use crate::core::facts::{Collection, CollectionKind, FileSize, Seen, ServerFacts, Target};
+use crate::core::facts::{Collection, CollectionKind, FileSize, NamespaceFacts, ServerFacts, Target};
 use crate::core::flavor::Capabilities;
 use crate::core::policy::ArchiveTo;
 use crate::core::policy::limits::Limits;
@@ -276,7 +276,7 @@ fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> P
     let decision = decide(run, &target, run_refusal);
     let warnings = warnings(run, &target, &decision);
     let Target { rule, namespace, seen, .. } = target;
-    let collection = if let Seen::Collection(collection, _) = seen { Some(collection) } else { None };
+    let collection = if let NamespaceFacts::Collection(collection, _) = seen { Some(collection) } else { None };
     PlannedRule {
         field: match collection.as_ref().map(|collection| &collection.kind) {
             Some(CollectionKind::TimeSeries(series)) => Some(series.time_field.clone()),
@@ -296,14 +296,16 @@ fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> P
 fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Decision {
     let Target { rule, namespace, seen, children } = target;
     let (collection, figures) = match seen {
-        Seen::NotLookedFor => return Decision::Skip(SkipReason::Disabled),
-        Seen::Missing if run.strict => return Decision::Refuse { refusal: guard::no_such_namespace(namespace), countable: None },
-        Seen::Missing if rule.family.as_ref().is_some_and(|family| family.orphans) => {
+        NamespaceFacts::NotLookedFor => return Decision::Skip(SkipReason::Disabled),
+        NamespaceFacts::Missing if run.strict => {
+            return Decision::Refuse { refusal: guard::no_such_namespace(namespace), countable: None };
+        }
+        NamespaceFacts::Missing if rule.family.as_ref().is_some_and(|family| family.orphans) => {
             return Decision::Refuse { refusal: orphans::no_collection(namespace), countable: None };
         }
-        Seen::Missing => return Decision::Skip(SkipReason::NoSuchNamespace),
-        Seen::Unreadable { error } => return Decision::Fail(error.clone()),
-        Seen::Collection(collection, figures) => (collection, figures),
+        NamespaceFacts::Missing => return Decision::Skip(SkipReason::NoSuchNamespace),
+        NamespaceFacts::Unreadable { error } => return Decision::Fail(error.clone()),
+        NamespaceFacts::Collection(collection, figures) => (collection, figures),
     };
     let bound = match &collection.kind {
         CollectionKind::View => Err(Refusal::new(
@@ -339,10 +341,10 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
 /// key of the rule has no effect.
 fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String> {
     let Target { rule, namespace, seen, .. } = target;
-    if *seen == Seen::Missing && !run.strict {
+    if *seen == NamespaceFacts::Missing && !run.strict {
         return vec![format!("no such namespace: `{namespace}`")];
     }
-    let (Seen::Collection(collection, figures), Some(sweep)) = (seen, decision.countable()) else { return Vec::new() };
+    let (NamespaceFacts::Collection(collection, figures), Some(sweep)) = (seen, decision.countable()) else { return Vec::new() };
     let field = match &collection.kind {
         CollectionKind::TimeSeries(series) => &series.time_field,
         _ => &sweep.expiry.field,

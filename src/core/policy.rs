@@ -134,14 +134,14 @@ pub struct Rule {
     /// Archive to which every document is written before it is deleted.
     pub archive: Option<ArchiveTo>,
     /// The collections whose documents go with those of the rule.
-    pub family: Option<Family>,
+    pub family: Option<ChildPolicy>,
     /// Collection whose documents say what is kept.
     pub holds: Option<Holds>,
 }
 
 /// Collections whose documents, the children, go once their parents are gone, the documents of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Family {
+pub struct ChildPolicy {
     /// Namespace of the journal.
     pub journal: Namespace,
     /// Never empty.

@@ -359,7 +359,7 @@ pub fn reason(report: &Report) -> String {
 
 /// Look of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct TableStyle {
     pub colored: bool,
     /// Columns of its reader's terminal.
     pub width: usize,
@@ -367,14 +367,14 @@ pub struct Look {
     pub is_detailed: bool,
 }
 
-impl Default for Look {
+impl Default for TableStyle {
     fn default() -> Self {
         Self { colored: false, width: MAIL_WIDTH, is_detailed: false }
     }
 }
 
 /// Renders a report; the text ends with a newline. Colours and width apply only to the table.
-pub fn render(report: &Report, format: Format, look: Look) -> String {
+pub fn render(report: &Report, format: Format, look: TableStyle) -> String {
     match format {
         Format::Table if report.command == ReportCommand::Check => check::render(report, look),
         Format::Table => table::render(report, look),

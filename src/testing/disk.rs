@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 pub(crate) use image::Fate;
 use image::{Change, FileId, Image};
 
-use crate::shell::archive::disk::{Disk, Entry, EntryKind, ReadFile, WriteFile};
+use crate::shell::archive::disk::{DirEntry, Disk, EntryKind, ReadFile, WriteFile};
 
 /// A disk that is shared by all its clones.
 #[derive(Clone, Default)]
@@ -206,7 +206,7 @@ impl Disk for SimulatedDisk {
         Ok(Box::new(SimulatedFile { disk: self.clone(), id, has_lock: Mutex::new(false) }))
     }
 
-    fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+    fn entries(&self, directory: &Path) -> io::Result<Vec<DirEntry>> {
         let state = self.0.lock();
         if !state.now.directories.contains(directory) {
             return Err(ErrorKind::NotFound.into());
@@ -215,7 +215,7 @@ impl Disk for SimulatedDisk {
         let of = directories.chain(state.now.names.keys().map(|path| (path, EntryKind::Other)));
         let of = of.filter(|(path, _)| path.parent() == Some(directory));
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut entries: Vec<Entry> = of.map(|(path, kind)| Entry { name: name(path), kind }).collect();
+        let mut entries: Vec<DirEntry> = of.map(|(path, kind)| DirEntry { name: name(path), kind }).collect();
         entries.sort();
         Ok(entries)
     }

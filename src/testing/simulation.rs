@@ -55,7 +55,7 @@ use judge::Judge;
 use kin::Kin;
 use relations::{HOLDS, ID};
 use scenario::Scenario;
-use trace::{Ended, Trace, digest};
+use trace::{EndedSimulation, Trace, digest};
 
 /// Virtual time within which all runs of a simulation must have ended: every wait has an end, and troubles repeat them.
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
@@ -127,7 +127,7 @@ impl World {
 }
 
 /// Simulates what a seed decides, and tells every step if `is_told`.
-fn simulate(seed: u64, is_told: bool) -> Ended {
+fn simulate(seed: u64, is_told: bool) -> EndedSimulation {
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime");

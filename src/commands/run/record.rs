@@ -23,7 +23,7 @@ use crate::core::facts::ServerFacts;
 use crate::core::plan::Status;
 use crate::core::policy::namespace::Namespace;
 use crate::core::report::history;
-use crate::core::report::metrics::{self, Earlier, Ended};
+use crate::core::report::metrics::{self, Earlier, EndedRun};
 use crate::core::report::{Report, ReportCommand, RunRecord, Totals};
 use crate::shell::lock::Holder;
 use crate::shell::server::delete::grant::RecordGrant;
@@ -91,8 +91,9 @@ impl Record {
             (None, Some(path)) => earlier(path, at),
             (None, None) => return true,
         };
-        let text =
-            |exit_code| metrics::render(&Ended { at, duration_ms, exit_code, dry_run: self.dry_run, report, earlier: &earlier });
+        let text = |exit_code| {
+            metrics::render(&EndedRun { at, duration_ms, exit_code, dry_run: self.dry_run, report, earlier: &earlier })
+        };
         let written = self.metrics_file.as_ref().is_none_or(|path| {
             let written = output::replace_readable(path, &text(exit_code));
             if let Err(cause) = &written {

@@ -12,7 +12,7 @@ use crate::base::log;
 use crate::base::output::{self, OutputTarget, Readers};
 use crate::base::text::plural;
 use crate::commands::cli::{Common, SweepArgs};
-use crate::core::report::{self, Format, Look, Report, json};
+use crate::core::report::{self, Format, Report, TableStyle, json};
 
 /// An open output and the format of what is written to it.
 pub(crate) struct Output {
@@ -49,8 +49,8 @@ impl Output {
     }
 
     /// Returns the look of text that is written there.
-    pub(crate) fn look(&self, options: &Common) -> Look {
-        if self.is_stdout() { look(options) } else { Look { is_detailed: options.verbose > 0, ..Look::default() } }
+    pub(crate) fn look(&self, options: &Common) -> TableStyle {
+        if self.is_stdout() { look(options) } else { TableStyle { is_detailed: options.verbose > 0, ..TableStyle::default() } }
     }
 
     /// Writes the text of a command with a single output; `what` names the text in messages.
@@ -265,10 +265,10 @@ pub(crate) fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -
 }
 
 /// Returns the look of text on standard output.
-fn look(options: &Common) -> Look {
+fn look(options: &Common) -> TableStyle {
     let stdout = std::io::stdout();
     let colored = options.color.decide(stdout.is_terminal());
-    Look { colored, width: output::terminal_width(stdout), is_detailed: options.verbose > 0 }
+    TableStyle { colored, width: output::terminal_width(stdout), is_detailed: options.verbose > 0 }
 }
 
 /// Says which file was written.

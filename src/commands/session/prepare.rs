@@ -8,7 +8,7 @@ use super::Session;
 use crate::base::exit;
 use crate::base::failure::Failure;
 use crate::commands::run::archiving;
-use crate::core::facts::Seen;
+use crate::core::facts::NamespaceFacts;
 use crate::core::plan::{self, ChildRule, Plan, PlannedRule, RunFacts};
 use crate::core::policy::namespace::Namespace;
 use crate::core::policy::only::{NothingSelected, Only};
@@ -34,7 +34,7 @@ pub(crate) async fn connect(session: &Session, nothing: &str) -> Result<Deployme
 ///
 /// Errors: no answer.
 pub(crate) async fn find_part(deployment: &mut Deployment, nothing: &str) -> Result<(), Failure> {
-    deployment.facts.part = detached::look(deployment).await.map_err(|cause| {
+    deployment.facts.role = detached::look(deployment).await.map_err(|cause| {
         Failure::cannot_run(format!("looking whether the server is a part of a larger deployment: {cause}; {nothing}"))
     })?;
     Ok(())
@@ -70,7 +70,7 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
         .await
         .map_err(|cause| Failure::cannot_run(format!("listing databases: {cause}; nothing was deleted")))?;
     let seen = targets.iter().find_map(|target| match &target.seen {
-        Seen::Collection(collection, _) => collection.identity(),
+        NamespaceFacts::Collection(collection, _) => collection.identity(),
         _ => None,
     });
     if let Some((namespace, uuid)) = seen {

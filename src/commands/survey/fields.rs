@@ -13,7 +13,7 @@ use crate::core::plan::findings::{CountObstacle, Decides, Findings};
 use crate::core::plan::verdict::not_begun;
 use crate::core::plan::{Plan, PlannedRule, SweepRule};
 use crate::shell::server::Deployment;
-use crate::shell::server::look::fields::{self, SearchTime, Seen};
+use crate::shell::server::look::fields::{self, FieldPresence, SearchTime};
 use crate::shell::server::wire::error::Result;
 use crate::shell::sweep::asked_reason;
 
@@ -165,7 +165,7 @@ impl Looking<'_> {
             let mut field = field.clone();
             let looked = match turn {
                 Turn::Sample => Ok(sampled[number]),
-                _ if self.is_known(&rule.name, &field.field) => Ok(Seen::default()),
+                _ if self.is_known(&rule.name, &field.field) => Ok(FieldPresence::default()),
                 Turn::Search => {
                     let time = if is_needed(&field) { &self.time } else { &self.time_for_others };
                     fields::search(deployment, rule, &field.field, field.is_known, time).await
@@ -173,14 +173,14 @@ impl Looking<'_> {
                 Turn::Names => {
                     // Without such a name the finding is the same.
                     field.similar = fields::similar(deployment, rule, &field.field).await.unwrap_or_default();
-                    Ok(Seen::default())
+                    Ok(FieldPresence::default())
                 }
             };
             match looked {
-                Ok(Seen { is_found: true, .. }) => {
+                Ok(FieldPresence { is_found: true, .. }) => {
                     self.found.borrow_mut().insert((rule.name.clone(), field.field.identity().to_owned()));
                 }
-                Ok(Seen { is_known, .. }) => {
+                Ok(FieldPresence { is_known, .. }) => {
                     field.is_known |= is_known;
                     unknown.push(field);
                 }
@@ -195,7 +195,12 @@ impl Looking<'_> {
     /// Returns what the first documents say of each field; `None` if there are no documents.
     ///
     /// Errors: a look fails, and the field is one for the lack of which documents may be deleted.
-    async fn sampled(&self, deployment: &Deployment, rule: &SweepRule, fields: &[UnknownField]) -> Result<Option<Vec<Seen>>> {
+    async fn sampled(
+        &self,
+        deployment: &Deployment,
+        rule: &SweepRule,
+        fields: &[UnknownField],
+    ) -> Result<Option<Vec<FieldPresence>>> {
         let named: Vec<&NamedField> = fields.iter().map(|field| &field.field).collect();
         let all = fields::look(deployment, rule, &named).await;
         let cause = match all {
@@ -214,7 +219,7 @@ impl Looking<'_> {
                 Ok(None) => return Ok(None),
                 Err(cause) if is_needed(field) => return Err(cause),
                 // It is left out.
-                Err(_) => sampled.push(Seen { is_found: true, is_known: true }),
+                Err(_) => sampled.push(FieldPresence { is_found: true, is_known: true }),
             }
         }
         Ok(Some(sampled))

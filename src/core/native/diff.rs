@@ -17,7 +17,7 @@ use crate::core::policy::namespace::Namespace;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "state")]
-pub enum State {
+pub enum DiffState {
     /// The server deletes what the rule deletes.
     Same,
     /// The setting exists with another value.
@@ -29,7 +29,7 @@ pub enum State {
     Impossible,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for DiffState {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         self.serialize(f)
     }
@@ -40,7 +40,7 @@ impl fmt::Display for State {
 pub struct Difference {
     pub rule: Option<Rule>,
     pub namespace: Namespace,
-    pub state: State,
+    pub state: DiffState,
     pub native: Option<NativeTtl>,
     pub target: Option<TtlTarget>,
     /// Explanation in addition to the values.
@@ -93,7 +93,7 @@ pub fn note(differences: &mut [Difference], catalog: &Catalog, server: &ServerFa
     for difference in differences.iter_mut() {
         let collection = catalog.collections.iter().find(|collection| collection.namespace == difference.namespace);
         let Some((native, collection)) = difference.native.as_ref().zip(collection) else { continue };
-        let is_meant = matches!(difference.state, State::Same | State::Differs);
+        let is_meant = matches!(difference.state, DiffState::Same | DiffState::Differs);
         let idle = native.idle(collection, server).filter(|idle| is_meant && idle.reason != IdleReason::MonitorOff);
         let idle = idle.map(|idle| format!("the server deletes nothing by it: {}", idle.detail));
         if let Some(note) = idle.or_else(|| native.by_largest(server.local_time)) {
@@ -177,33 +177,33 @@ fn compare(
     };
     let target = match &pair.target {
         Ok(target) => target,
-        Err(why) => return row(State::Impossible, Some(why.clone()), None),
+        Err(why) => return row(DiffState::Impossible, Some(why.clone()), None),
     };
     if planned.iter().any(|(other, _)| other == target) {
-        let state = if native.is_some() { State::Differs } else { State::Missing };
+        let state = if native.is_some() { DiffState::Differs } else { DiffState::Missing };
         return row(state, Some("as a rule before it".into()), None);
     }
     // Microsoft, "Time to live" (custom TTL): the service expires both, whatever the rule's `dateFormat` is.
     let by_numbers = collection.kind == CollectionKind::CosmosRu && target.scope == Scope::Index;
     let by_numbers = by_numbers.then(|| "the service expires dates in it, and numbers as milliseconds since 1970".to_owned());
     match (native, target.seconds) {
-        (Some(native), _) if has_value(native, target) => row(State::Same, by_numbers, None),
+        (Some(native), _) if has_value(native, target) => row(DiffState::Same, by_numbers, None),
         (Some(native), seconds) => match change::alter(collection, native, target) {
             Ok(change) => {
                 let off = seconds.is_none().then(|| "the rule is disabled".to_owned());
-                row(State::Differs, off.or(by_numbers), Some(change))
+                row(DiffState::Differs, off.or(by_numbers), Some(change))
             }
-            Err(why) => row(State::Differs, Some(why), None),
+            Err(why) => row(DiffState::Differs, Some(why), None),
         },
-        (None, None) => row(State::Same, Some("the rule is disabled, and the server does not delete either".into()), None),
+        (None, None) => row(DiffState::Same, Some("the rule is disabled, and the server does not delete either".into()), None),
         (None, Some(seconds)) => match change::create(collection, target, seconds, plain_to_ttl, planned) {
             Ok(change) => {
                 let is_by_index = matches!(target.scope, Scope::Index | Scope::LastChange);
                 let plain = is_by_index.then(|| change::plain_index(collection, target)).flatten();
                 let reason = plain.map(|index| format!("the index `{index}` has no expireAfterSeconds"));
-                row(State::Missing, reason, Some(change))
+                row(DiffState::Missing, reason, Some(change))
             }
-            Err(why) => row(State::Missing, Some(why), None),
+            Err(why) => row(DiffState::Missing, Some(why), None),
         },
     }
 }
@@ -213,7 +213,7 @@ fn nowhere(rule: &Rule) -> Difference {
     Difference {
         rule: Some(rule.clone()),
         namespace: Namespace { database: rule.namespace.database.clone(), collection: rule.namespace.collection.clone() },
-        state: State::Impossible,
+        state: DiffState::Impossible,
         native: None,
         target: None,
         reason: Some("no such namespace".into()),
@@ -229,7 +229,7 @@ fn extra(collection: &Collection, native: &NativeTtl) -> Difference {
     Difference {
         rule: None,
         namespace: collection.namespace.clone(),
-        state: State::Extra,
+        state: DiffState::Extra,
         native: Some(native.clone()),
         target: None,
         reason: Some(why),

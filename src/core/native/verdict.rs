@@ -2,7 +2,7 @@
 
 use bson::Bson;
 
-use super::diff::{Difference, State};
+use super::diff::{DiffState, Difference};
 use super::{notes, own_ttl};
 use crate::core::audit::figures::{NativeComparison, NativeState};
 use crate::core::facts::{CollectionKind, NativeTtl, ServerFacts};
@@ -15,7 +15,7 @@ pub fn verdict(planned: &PlannedRule, differences: &[Difference], server: &Serve
     };
     let difference = differences.iter().find(is_mine)?;
     let reason = match (difference.state, &difference.reason) {
-        (State::Impossible, Some(why)) => Some(format!("no native TTL does what the rule does: {why}")),
+        (DiffState::Impossible, Some(why)) => Some(format!("no native TTL does what the rule does: {why}")),
         (_, reason) => reason.clone(),
     };
     let collection = planned.collection.as_deref();
@@ -35,17 +35,17 @@ pub fn verdict(planned: &PlannedRule, differences: &[Difference], server: &Serve
     };
     let wanted = planned.rule.expire_after_seconds.map_or(-1, i64::from);
     let meant = match (difference.state, &difference.native) {
-        (State::Same | State::Differs, native) => native.clone(),
+        (DiffState::Same | DiffState::Differs, native) => native.clone(),
         _ => other(planned).map(|(native, _)| native),
     };
     if let Some(idle) = meant.as_ref().and_then(deletes_nothing) {
         return Some(idle);
     }
     Some(match (difference.state, &difference.native, other(planned)) {
-        (State::Same, Some(native), _) => {
+        (DiffState::Same, Some(native), _) => {
             said(NativeState::Same, with_reason(format!("{} deletes after {} s", place(native), value(native))))
         }
-        (State::Differs, Some(native), _) => {
+        (DiffState::Differs, Some(native), _) => {
             let text = format!("{} deletes after {} s, the rule says {wanted}", place(native), value(native));
             said(NativeState::Differs, with_reason(text))
         }
@@ -53,7 +53,7 @@ pub fn verdict(planned: &PlannedRule, differences: &[Difference], server: &Serve
         (_, _, Some((other, after))) => {
             said(NativeState::Differs, with_reason(format!("{} deletes after {after} s, whatever the rule says", place(&other))))
         }
-        (State::Impossible, ..) => said(NativeState::None, reason.unwrap_or_default()),
+        (DiffState::Impossible, ..) => said(NativeState::None, reason.unwrap_or_default()),
         _ => said(NativeState::None, with_reason("no TTL setting; `sweeper native apply` makes one".to_owned())),
     })
 }

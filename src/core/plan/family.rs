@@ -9,7 +9,9 @@ use super::index::IndexChoice;
 use super::orphans::OrphanLimits;
 use super::{Guard, Refusal, Selection, Storage, SweepRule, guard};
 use crate::base::values::float;
-use crate::core::facts::{Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, SeenField, ServerFacts, Topology};
+use crate::core::facts::{
+    Collection, CollectionKind, Figures, IndexFacts, NamespaceFacts, SeenChild, SeenField, ServerFacts, Topology,
+};
 use crate::core::flavor::Flavor;
 use crate::core::policy::limits::Limits;
 use crate::core::policy::namespace::Namespace;
@@ -131,13 +133,13 @@ fn bind_child(
     let Child { namespace, field, parent_field } = child;
     let refuse = |detail: String| Err(Refusal::new(Guard::Children, format!("`children`: {detail}")));
     let (collection, figures) = match seen {
-        Seen::Collection(collection, figures) => (collection, figures),
-        Seen::Missing | Seen::NotLookedFor => {
+        NamespaceFacts::Collection(collection, figures) => (collection, figures),
+        NamespaceFacts::Missing | NamespaceFacts::NotLookedFor => {
             return refuse(format!(
                 "there is no collection `{namespace}`; a wrong name would leave the children behind without their parents"
             ));
         }
-        Seen::Unreadable { error } => return refuse(error.clone()),
+        NamespaceFacts::Unreadable { error } => return refuse(error.clone()),
     };
     let storage = match collection.kind {
         CollectionKind::Plain => Storage::Plain,
@@ -295,7 +297,7 @@ mod tests {
         let child = rule.family.as_ref().unwrap().children[0].clone();
         let seen = SeenChild {
             child,
-            seen: Seen::Collection(Box::new(children), figures),
+            seen: NamespaceFacts::Collection(Box::new(children), figures),
             field: SeenField::default(),
             parent_field: SeenField::default(),
         };
@@ -466,7 +468,7 @@ mod tests {
             };
             let seen = SeenChild {
                 child: rule.family.as_ref().unwrap().children[0].clone(),
-                seen: Seen::Collection(Box::new(collection("d", of_children)), Figures::default()),
+                seen: NamespaceFacts::Collection(Box::new(collection("d", of_children)), Figures::default()),
                 field: SeenField::default(),
                 parent_field: SeenField::default(),
             };

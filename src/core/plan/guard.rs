@@ -130,7 +130,7 @@ pub fn of_run(run: &RunFacts) -> Option<Refusal> {
     if let Some(reason) = run.server.unexpected(run.expect) {
         return Some(Refusal::new(Guard::Expect, reason));
     }
-    if let Some(reason) = run.server.part.detached() {
+    if let Some(reason) = run.server.role.detached() {
         return Some(Refusal::new(Guard::Detached, reason));
     }
     let ahead = run.as_of.timestamp_millis() - run.server.local_time.timestamp_millis();

@@ -3,7 +3,7 @@ use std::sync::LazyLock;
 use bson::{Bson, doc};
 
 use super::*;
-use crate::core::facts::{Collection, Figures, IndexFacts, Part, TimeSeries, Topology, TtlMonitor};
+use crate::core::facts::{Collection, Figures, IndexFacts, ServerRole, TimeSeries, Topology, TtlMonitor};
 use crate::core::flavor::Flavor;
 use crate::core::policy::parse::parse;
 
@@ -29,9 +29,9 @@ fn namespace() -> Namespace {
     Namespace { database: "d".into(), collection: "c".into() }
 }
 
-fn seen(kind: CollectionKind, indexes: Vec<IndexFacts>, document_count: u64) -> Seen {
+fn seen(kind: CollectionKind, indexes: Vec<IndexFacts>, document_count: u64) -> NamespaceFacts {
     let collection = Collection { indexes, ..Collection::new(namespace(), kind) };
-    Seen::Collection(Box::new(collection), Figures { document_count, ..Figures::default() })
+    NamespaceFacts::Collection(Box::new(collection), Figures { document_count, ..Figures::default() })
 }
 
 fn index(field: &str) -> IndexFacts {
@@ -43,7 +43,7 @@ fn series() -> TimeSeries {
 }
 
 /// Plans one rule with these keys over one namespace.
-fn planned(server: &ServerFacts, keys: &str, seen: Seen) -> PlannedRule {
+fn planned(server: &ServerFacts, keys: &str, seen: NamespaceFacts) -> PlannedRule {
     let text = format!("version: 1\ncollections: [{{namespace: d.c, expireAfter: 1h{keys}}}]\n");
     let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
     let run = facts(server);
@@ -52,12 +52,14 @@ fn planned(server: &ServerFacts, keys: &str, seen: Seen) -> PlannedRule {
 
 #[test]
 fn a_strict_run_refuses_a_namespace_that_does_not_exist_instead_of_warning() {
-    let rule = planned(&server(0), ", field: at", Seen::Missing).rule;
+    let rule = planned(&server(0), ", field: at", NamespaceFacts::Missing).rule;
     let server = server(0);
     for (strict, decision, warnings) in [(false, "skip: no such namespace", 1), (true, "noSuchNamespace, countable: false", 0)] {
         let run = RunFacts { strict, ..facts(&server) };
-        let planned =
-            plan(&run, vec![Target { rule: rule.clone(), namespace: namespace(), seen: Seen::Missing, children: Vec::new() }]);
+        let planned = plan(
+            &run,
+            vec![Target { rule: rule.clone(), namespace: namespace(), seen: NamespaceFacts::Missing, children: Vec::new() }],
+        );
         let rule = &planned.rules[0];
         assert_eq!((planned.strict, short(&rule.decision).as_str(), rule.warnings.len()), (strict, decision, warnings));
     }
@@ -77,9 +79,9 @@ fn short(decision: &Decision) -> String {
 fn every_kind_of_namespace_has_its_decision() {
     let (at, field) = (|| vec![index("at")], ", field: at");
     for (keys, seen, expected) in [
-        (field, Seen::NotLookedFor, "skip: disabled in the policy"),
-        (field, Seen::Missing, "skip: no such namespace"),
-        (field, Seen::Unreadable { error: "why".into() }, "fail: why"),
+        (field, NamespaceFacts::NotLookedFor, "skip: disabled in the policy"),
+        (field, NamespaceFacts::Missing, "skip: no such namespace"),
+        (field, NamespaceFacts::Unreadable { error: "why".into() }, "fail: why"),
         (field, seen(CollectionKind::View, vec![], 0), "view, countable: false"),
         (field, seen(CollectionKind::Capped, at(), 1), "capped, countable: false"),
         (field, seen(CollectionKind::Plain, at(), 1), "sweep"),
@@ -108,7 +110,7 @@ fn the_guard_of_the_run_comes_after_the_hint_and_before_the_scan() {
     ] {
         assert_eq!(short(&planned(&skewed, keys, seen(kind, vec![], documents)).decision), expected, "{keys} {documents}");
     }
-    assert_eq!(short(&planned(&skewed, ", field: at", Seen::Missing).decision), "skip: no such namespace");
+    assert_eq!(short(&planned(&skewed, ", field: at", NamespaceFacts::Missing).decision), "skip: no such namespace");
 }
 
 #[test]
@@ -169,7 +171,7 @@ fn dates_in_the_id_are_read_as_the_collection_keeps_them() {
 #[test]
 fn warnings_name_keys_without_effect_and_namespaces_that_do_not_exist() {
     let warnings = |keys, seen| planned(&server(0), keys, seen).warnings;
-    assert_eq!(warnings(", field: at", Seen::Missing), ["no such namespace: `d.c`"]);
+    assert_eq!(warnings(", field: at", NamespaceFacts::Missing), ["no such namespace: `d.c`"]);
     assert!(warnings(", field: at", seen(CollectionKind::Plain, vec![index("at")], 1)).is_empty());
     let unused = warnings(", field: at, maxRequestUnits: 400", seen(CollectionKind::Plain, vec![index("at")], 1));
     assert!(unused.len() == 1 && unused[0].contains("`maxRequestUnits`"), "{unused:?}");
@@ -179,7 +181,7 @@ fn warnings_name_keys_without_effect_and_namespaces_that_do_not_exist() {
 }
 
 /// Returns the guard that refuses a rule, or `None`.
-fn guard(server: &ServerFacts, as_of: i64, allow_clock_skew: bool, keys: &str, seen: Seen) -> Option<String> {
+fn guard(server: &ServerFacts, as_of: i64, allow_clock_skew: bool, keys: &str, seen: NamespaceFacts) -> Option<String> {
     let text = format!("version: 1\ncollections: [{{namespace: d.c, field: at, expireAfter: 1h{keys}}}]\n");
     let rule = parse("p", &text, &|_| None, true).unwrap().rules.remove(0);
     let run = RunFacts { as_of: DateTime::from_millis(as_of), allow_clock_skew, ..facts(server) };
@@ -289,19 +291,19 @@ collections: [{namespace: d.c, field: at, expireAfter: 1h, holds: {collection: d
 #[test]
 fn a_part_of_a_deployment_without_the_rest_is_refused_unless_another_one_was_expected() {
     let all = || seen(CollectionKind::Plain, vec![index("at")], 1);
-    for (part, expected) in [
-        (Part::Unknown, "sweep"),
-        (Part::Whole, "sweep"),
-        (Part::ConfigServers, "sweep"),
-        (Part::Member, "detached, countable: true"),
-        (Part::Shard, "detached, countable: true"),
+    for (role, expected) in [
+        (ServerRole::Unknown, "sweep"),
+        (ServerRole::Whole, "sweep"),
+        (ServerRole::ConfigServers, "sweep"),
+        (ServerRole::Member, "detached, countable: true"),
+        (ServerRole::Shard, "detached, countable: true"),
     ] {
-        let server = ServerFacts { part, ..server(0) };
-        assert_eq!(short(&planned(&server, ", field: at", all()).decision), expected, "{part:?}");
+        let server = ServerFacts { role, ..server(0) };
+        assert_eq!(short(&planned(&server, ", field: at", all()).decision), expected, "{role:?}");
         let elsewhere = Expect { replica_set: Some("rs0".into()), ..Expect::default() };
         let unwritable = server.unwritable(&Expect::default());
-        assert_eq!(unwritable.is_some(), part.detached().is_some(), "{part:?}");
-        assert!(server.unwritable(&elsewhere).is_some_and(|why| why.starts_with("the policy expects")), "{part:?}");
+        assert_eq!(unwritable.is_some(), role.detached().is_some(), "{role:?}");
+        assert!(server.unwritable(&elsewhere).is_some_and(|why| why.starts_with("the policy expects")), "{role:?}");
     }
 }
 
@@ -312,7 +314,7 @@ fn what_an_archive_cannot_hold_is_not_deleted() {
     let refused = |flavor: Flavor, keys: &str, kind, collation: Option<Document>| {
         let capabilities = flavor.capabilities(17);
         let collection = Collection { collation, ..Collection::new(namespace(), kind) };
-        let seen = Seen::Collection(Box::new(collection), Figures { document_count: 1, ..Figures::default() });
+        let seen = NamespaceFacts::Collection(Box::new(collection), Figures { document_count: 1, ..Figures::default() });
         let server = ServerFacts { capabilities, ..server(0) };
         match planned(&server, keys, seen).decision {
             Decision::Refuse { refusal, countable: Some(_) } if refusal.guard == Guard::Archive => Some(refusal.detail),
@@ -351,7 +353,7 @@ fn a_time_series_is_swept_and_warned_of_by_its_time_field() {
         ..Collection::new(namespace(), CollectionKind::TimeSeries(series()))
     };
     // A count of 0 is no warning: measurements are not counted.
-    let of_series = planned(&server(0), "", Seen::Collection(Box::new(collection), Figures::default()));
+    let of_series = planned(&server(0), "", NamespaceFacts::Collection(Box::new(collection), Figures::default()));
     assert_eq!(of_series.field.as_deref(), Some("t"));
     assert_eq!(of_series.warnings.len(), 1, "{:?}", of_series.warnings);
     assert!(of_series.warnings[0].ends_with("deletes from it as well"), "{:?}", of_series.warnings);
@@ -386,7 +388,7 @@ fn orphans_of_a_collection_that_does_not_exist_are_refused() {
         let rule = parse("p", &text(orphans), &|_| None, true).unwrap().rules.remove(0);
         let server = server(0);
         let run = facts(&server);
-        let target = Target { rule, namespace: namespace(), seen: Seen::Missing, children: Vec::new() };
+        let target = Target { rule, namespace: namespace(), seen: NamespaceFacts::Missing, children: Vec::new() };
         assert_eq!(short(&plan(&run, vec![target]).rules[0].decision), decision);
     }
 }
@@ -421,7 +423,7 @@ fn keys_that_a_service_cannot_follow_are_warned_of_where_they_have_no_effect() {
 fn documents_are_found_before_they_are_deleted_only_where_a_delete_cannot_keep_what_the_rule_asks_for() {
     let finds_first = |keys: &str, shard_key: Vec<String>| {
         let figures = Figures { document_count: 1, shard_key, ..Figures::default() };
-        let seen = Seen::Collection(Box::new(Collection::new(namespace(), CollectionKind::Plain)), figures);
+        let seen = NamespaceFacts::Collection(Box::new(Collection::new(namespace(), CollectionKind::Plain)), figures);
         planned(&server(0), &format!(", field: at{keys}"), seen).decision.countable().unwrap().finds_first()
     };
     for (keys, expected) in [
@@ -481,7 +483,8 @@ fn ids_are_folded_and_the_storage_ordered_as_the_collection_says() {
     let bound = |keys: &str, kind, collation: Option<Document>| {
         let collection = Collection { collation, ..Collection::new(namespace(), kind) };
         let figures = Figures { document_count: 1, ..Figures::default() };
-        let planned = planned(&server(0), &format!(", field: at{keys}"), Seen::Collection(Box::new(collection), figures));
+        let planned =
+            planned(&server(0), &format!(", field: at{keys}"), NamespaceFacts::Collection(Box::new(collection), figures));
         let Decision::Sweep(rule) = planned.decision else { panic!("{:?}", planned.decision) };
         (rule.selection.folds_ids, rule.selection.storage)
     };

@@ -3,7 +3,7 @@
 use super::key::AnyKey;
 use super::mapping::Mapping;
 use super::namespace::Namespace;
-use super::{Child, Family, keys};
+use super::{Child, ChildPolicy, keys};
 
 /// Field of the dates in the collection of files of a GridFS bucket (MongoDB, "GridFS specification").
 const UPLOAD_DATE: &str = "uploadDate";
@@ -14,7 +14,7 @@ pub(super) fn date_field(map: &Mapping) -> Option<String> {
 }
 
 /// Reads the collections whose documents go with those of a rule, and reports what does not go together with them. `journal` is that of the policy.
-pub(super) fn read(map: &Mapping, journal: Option<&Namespace>) -> Option<Family> {
+pub(super) fn read(map: &Mapping, journal: Option<&Namespace>) -> Option<ChildPolicy> {
     let key: &dyn AnyKey = match (map.has(&keys::GRIDFS), map.has(&keys::CHILDREN)) {
         (true, _) => &keys::GRIDFS,
         (false, true) => &keys::CHILDREN,
@@ -66,5 +66,5 @@ pub(super) fn read(map: &Mapping, journal: Option<&Namespace>) -> Option<Family>
         };
         map.problem(key, format!("`{name}`: number {} {why}", index + 1));
     }
-    Some(Family { journal: journal.clone(), children, orphans: map.value(&keys::ORPHANS) })
+    Some(ChildPolicy { journal: journal.clone(), children, orphans: map.value(&keys::ORPHANS) })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::aligned::{Tone, paint};
 use super::lines::by_rules;
-use super::{Look, Report, RuleReport, Strategy};
+use super::{Report, RuleReport, Strategy, TableStyle};
 use crate::base::text::{clean, count, fold_to, plural};
 use crate::core::plan::Status;
 use crate::core::plan::{Reason, SkipReason};
@@ -18,8 +18,8 @@ const MAX_REPEATED: usize = 60;
 /// Indent of notes: they begin below the names.
 const INDENT: &str = "         ";
 
-pub fn render(report: &Report, look: Look) -> String {
-    let Look { colored, width: columns, .. } = look;
+pub fn render(report: &Report, look: TableStyle) -> String {
+    let TableStyle { colored, width: columns, .. } = look;
     let below = |text: &str| fold_to(&format!("{INDENT}{text}"), INDENT, columns);
     let width = |rule: &RuleReport| clean(&rule.name).chars().count();
     let widest = report.rules.iter().map(width).filter(|width| *width <= MAX_NAME).max().unwrap_or(0);

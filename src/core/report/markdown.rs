@@ -2,10 +2,10 @@
 
 use super::lines::{COLUMNS, FIRST_NUMBER, cells, columns, head, last, notes, shown, title, without_row};
 use super::table::prefix;
-use super::{Look, Report, ReportCommand, audit_text, preview};
+use super::{Report, ReportCommand, TableStyle, audit_text, preview};
 use crate::base::text::clean;
 
-pub(super) fn render(report: &Report, look: Look) -> String {
+pub(super) fn render(report: &Report, look: TableStyle) -> String {
     let mut lines: Vec<String> = head(report).iter().map(|line| format!("{}  ", escape(line))).collect();
     lines.push(String::new());
     lines.push(format!("| {} |", columns(report).join(" | ")));

@@ -67,7 +67,7 @@ impl Earlier {
 }
 
 /// End of a run.
-pub struct Ended<'a> {
+pub struct EndedRun<'a> {
     pub at: DateTime,
     pub duration_ms: u64,
     /// Exit code of the process; only 0 is a success.
@@ -79,7 +79,7 @@ pub struct Ended<'a> {
 }
 
 /// Renders the metrics of a run. An unknown value has no series.
-pub fn render(ended: &Ended) -> String {
+pub fn render(ended: &EndedRun) -> String {
     let at = seconds(ended.at.timestamp_millis());
     let is_success = ended.exit_code == exit::DONE;
     let last_success = if is_success && !ended.dry_run { Some(at) } else { ended.earlier.last_success };
@@ -121,7 +121,7 @@ fn last_success_at(time: Option<f64>) -> MetricFamily {
 
 /// Returns the time of the last progress of each rule: of the last sweep that deleted something by it, or left nothing to delete. The time of a rule that
 /// never got on begins with its first sweep.
-fn last_progress(report: &Report, ended: &Ended, at: f64) -> MetricFamily {
+fn last_progress(report: &Report, ended: &EndedRun, at: f64) -> MetricFamily {
     let of = |rule: &RuleReport| {
         let earlier = ended.earlier.progress.get(&progress_series(rule)).copied();
         let has_progress = rule.status == Status::Complete || rule.deleted_count > 0 || rule.orphans_deleted_count > Some(0);

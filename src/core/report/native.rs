@@ -11,7 +11,7 @@ use crate::base::exit;
 use crate::base::instant::Instant;
 use crate::base::text::{clean, count, page, plural};
 use crate::core::facts::{NativeTtl, Scope};
-use crate::core::native::diff::{Difference, State};
+use crate::core::native::diff::{DiffState, Difference};
 use crate::core::native::target::TtlTarget;
 
 /// Report of `sweeper native diff` or `native apply`.
@@ -30,7 +30,7 @@ pub struct NativeReport {
     pub policy: PolicyReport,
     pub server: ServerReport,
     /// Rows in the order of the rules, then of the namespaces; settings without a rule come last.
-    pub rows: Vec<Row>,
+    pub rows: Vec<NativeRow>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -46,11 +46,11 @@ pub enum NativeReportCommand {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "row")]
-pub struct Row {
+pub struct NativeRow {
     /// Null for a setting without a rule.
     pub rule: Option<String>,
     pub namespace: String,
-    pub state: State,
+    pub state: DiffState,
     /// The setting of the deployment.
     pub native: Option<Setting>,
     /// The setting that would do what the rule does.
@@ -105,7 +105,7 @@ pub enum ChangeStatus {
     Failed,
 }
 
-impl From<&Difference> for Row {
+impl From<&Difference> for NativeRow {
     fn from(difference: &Difference) -> Self {
         Self {
             rule: difference.rule.as_ref().map(|rule| rule.name.clone()),
@@ -153,13 +153,13 @@ fn json(document: &Document) -> Value {
 }
 
 /// Returns the exit code of a diff: 0 if there is no difference, but for rules that no native setting can serve.
-pub fn of_diff(rows: &[Row]) -> u8 {
-    let is_served = |row: &Row| matches!(row.state, State::Same | State::Impossible);
+pub fn of_diff(rows: &[NativeRow]) -> u8 {
+    let is_served = |row: &NativeRow| matches!(row.state, DiffState::Same | DiffState::Impossible);
     if rows.iter().all(is_served) { exit::DONE } else { exit::REFUSED }
 }
 
 /// Returns the exit code of an apply: 0 if everything is as the rules say that native TTL can serve.
-pub fn of_apply(rows: &[Row], dry_run: bool) -> u8 {
+pub fn of_apply(rows: &[NativeRow], dry_run: bool) -> u8 {
     let any = |status| rows.iter().filter_map(|row| row.change.as_ref()).any(|change| change.status == status);
     if any(ChangeStatus::Failed) {
         exit::RULE_FAILED
@@ -171,9 +171,9 @@ pub fn of_apply(rows: &[Row], dry_run: bool) -> u8 {
 }
 
 /// Whether a setting stays different from its rule, because no change makes them the same, neither its own nor that of another rule.
-fn is_left(row: &Row, rows: &[Row]) -> bool {
-    let is_alike = |other: &&Row| other.namespace == row.namespace && other.wanted == row.wanted && other.change.is_some();
-    matches!(row.state, State::Differs | State::Missing) && !rows.iter().any(|other| is_alike(&other))
+fn is_left(row: &NativeRow, rows: &[NativeRow]) -> bool {
+    let is_alike = |other: &&NativeRow| other.namespace == row.namespace && other.wanted == row.wanted && other.change.is_some();
+    matches!(row.state, DiffState::Differs | DiffState::Missing) && !rows.iter().any(|other| is_alike(&other))
 }
 
 /// Renders a report as text that ends with a newline.
@@ -182,9 +182,9 @@ pub fn to_text(report: &NativeReport, colored: bool) -> String {
 }
 
 /// Renders rows as lines, each with its change below it.
-pub fn rows(rows: &[Row], colored: bool) -> String {
+pub fn rows(rows: &[NativeRow], colored: bool) -> String {
     let width = rows.iter().map(|row| clean(&row.namespace).chars().count()).max().unwrap_or(0);
-    let line = |row: &Row| {
+    let line = |row: &NativeRow| {
         let first = format!("{:<10}  {:<width$}  {}", row.state, clean(&row.namespace), said(row));
         let below = row.change.iter().flat_map(|change| changed(row, change)).map(|line| format!("{:<10}  {line}", ""));
         std::iter::once(first).chain(below).map(|line| paint(&line, tone(row), colored) + "\n").collect::<String>()
@@ -192,15 +192,15 @@ pub fn rows(rows: &[Row], colored: bool) -> String {
     rows.iter().map(line).collect()
 }
 
-fn tone(row: &Row) -> Tone {
+fn tone(row: &NativeRow) -> Tone {
     match (row.state, row.change.as_ref().map(|change| change.status)) {
         (_, Some(ChangeStatus::Failed)) => Tone::Error,
-        (State::Same, _) | (_, Some(ChangeStatus::Applied)) => Tone::Plain,
-        (State::Differs | State::Missing | State::Extra | State::Impossible, _) => Tone::Warning,
+        (DiffState::Same, _) | (_, Some(ChangeStatus::Applied)) => Tone::Plain,
+        (DiffState::Differs | DiffState::Missing | DiffState::Extra | DiffState::Impossible, _) => Tone::Warning,
     }
 }
 
-fn said(row: &Row) -> String {
+fn said(row: &NativeRow) -> String {
     let native = row.native.as_ref().map(|native| {
         let index = native.index.as_ref().map(|index| format!(" by index {index}")).unwrap_or_default();
         format!("expireAfterSeconds {}{index}", plain(&native.expire_after_seconds))
@@ -208,7 +208,7 @@ fn said(row: &Row) -> String {
     let wanted = row.wanted.as_ref().map(|wanted| plain(&wanted.expire_after_seconds));
     let setting = row.native.as_ref().or(row.wanted.as_ref());
     let values = match (native, wanted) {
-        (Some(native), Some(wanted)) if row.state != State::Same => Some(format!("{native}, the policy says {wanted}")),
+        (Some(native), Some(wanted)) if row.state != DiffState::Same => Some(format!("{native}, the policy says {wanted}")),
         (Some(native), _) => Some(native),
         (None, Some(wanted)) => Some(format!("expireAfterSeconds {wanted} of the policy")),
         (None, None) => None,
@@ -222,7 +222,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn changed(row: &Row, change: &ChangeReport) -> Vec<String> {
+fn changed(row: &NativeRow, change: &ChangeReport) -> Vec<String> {
     let mut lines = vec![change.command.clone()];
     if let (Some(expired), Some(documents)) = (change.expired_count, change.document_count) {
         // In a time-series collection the server deletes whole buckets, and later.
@@ -244,9 +244,9 @@ fn changed(row: &Row, change: &ChangeReport) -> Vec<String> {
 
 /// Renders one line with the number of rows in each state and the number of changes by outcome.
 pub fn summary(report: &NativeReport) -> String {
-    let all = [State::Same, State::Differs, State::Missing, State::Extra, State::Impossible];
+    let all = [DiffState::Same, DiffState::Differs, DiffState::Missing, DiffState::Extra, DiffState::Impossible];
     let states = all.iter().filter_map(|state| counted(&report.rows, &state.to_string(), |row| row.state == *state));
-    let of = |status: ChangeStatus| move |row: &Row| row.change.as_ref().is_some_and(|change| change.status == status);
+    let of = |status: ChangeStatus| move |row: &NativeRow| row.change.as_ref().is_some_and(|change| change.status == status);
     let changes = [
         counted(&report.rows, "applied", of(ChangeStatus::Applied)),
         counted(&report.rows, "refused", of(ChangeStatus::Refused)),
@@ -261,7 +261,7 @@ pub fn summary(report: &NativeReport) -> String {
     format!("{} on {} {} {}: {}", report.policy.path, server.flavor, server.version, server.topology, parts.join("; "))
 }
 
-fn counted(rows: &[Row], word: &str, is_meant: impl Fn(&Row) -> bool) -> Option<String> {
+fn counted(rows: &[NativeRow], word: &str, is_meant: impl Fn(&NativeRow) -> bool) -> Option<String> {
     match rows.iter().filter(|row| is_meant(row)).count() {
         0 => None,
         n => Some(format!("{n} {word}")),
@@ -272,7 +272,7 @@ fn counted(rows: &[Row], word: &str, is_meant: impl Fn(&Row) -> bool) -> Option<
 mod tests {
     use super::*;
 
-    fn row(state: State, seconds: i64, change: Option<ChangeStatus>) -> Row {
+    fn row(state: DiffState, seconds: i64, change: Option<ChangeStatus>) -> NativeRow {
         let wanted = Setting {
             scope: Scope::Index,
             index: None,
@@ -291,29 +291,33 @@ mod tests {
             error: None,
         });
         let (rule, native, reason) = (Some("r".into()), None, None);
-        Row { rule, namespace: "a.c".into(), state, native, wanted: Some(wanted), reason, change }
+        NativeRow { rule, namespace: "a.c".into(), state, native, wanted: Some(wanted), reason, change }
     }
 
     #[test]
     fn a_diff_is_done_if_only_what_no_setting_can_do_is_left() {
-        let of = |state| of_diff(&[row(State::Same, 1, None), row(state, 2, None)]);
-        assert_eq!([State::Same, State::Impossible].map(of), [exit::DONE; 2]);
-        assert_eq!([State::Differs, State::Missing, State::Extra].map(of), [exit::REFUSED; 3]);
+        let of = |state| of_diff(&[row(DiffState::Same, 1, None), row(state, 2, None)]);
+        assert_eq!([DiffState::Same, DiffState::Impossible].map(of), [exit::DONE; 2]);
+        assert_eq!([DiffState::Differs, DiffState::Missing, DiffState::Extra].map(of), [exit::REFUSED; 3]);
     }
 
     #[test]
     fn a_difference_that_no_change_removes_does_not_end_as_done() {
-        let left = |state| vec![row(State::Same, 1, None), row(state, 2, None)];
+        let left = |state| vec![row(DiffState::Same, 1, None), row(state, 2, None)];
         for (rows, applied, dry) in [
-            (left(State::Differs), exit::REFUSED, exit::DONE),
-            (left(State::Missing), exit::REFUSED, exit::DONE),
+            (left(DiffState::Differs), exit::REFUSED, exit::DONE),
+            (left(DiffState::Missing), exit::REFUSED, exit::DONE),
             // No native TTL can do these.
-            (left(State::Impossible), exit::DONE, exit::DONE),
-            (left(State::Extra), exit::DONE, exit::DONE),
+            (left(DiffState::Impossible), exit::DONE, exit::DONE),
+            (left(DiffState::Extra), exit::DONE, exit::DONE),
             // The change of another rule makes the same setting.
-            (vec![row(State::Missing, 2, Some(ChangeStatus::Applied)), row(State::Missing, 2, None)], exit::DONE, exit::DONE),
             (
-                vec![row(State::Differs, 2, Some(ChangeStatus::Failed)), row(State::Differs, 3, None)],
+                vec![row(DiffState::Missing, 2, Some(ChangeStatus::Applied)), row(DiffState::Missing, 2, None)],
+                exit::DONE,
+                exit::DONE,
+            ),
+            (
+                vec![row(DiffState::Differs, 2, Some(ChangeStatus::Failed)), row(DiffState::Differs, 3, None)],
                 exit::RULE_FAILED,
                 exit::RULE_FAILED,
             ),

@@ -2,12 +2,12 @@
 
 use super::aligned::{Tone, align_within, paint, table};
 use super::lines::{FIRST_NUMBER, cells, columns, head, last, notes, shown, title, tone, without_row};
-use super::{Look, Report, ReportCommand, audit_text, preview};
+use super::{Report, ReportCommand, TableStyle, audit_text, preview};
 use crate::base::text::{fold_to, page};
 
 /// Renders the table, the notes below it and the last line; the text ends with a newline.
-pub(super) fn render(report: &Report, look: Look) -> String {
-    let Look { colored, width, is_detailed } = look;
+pub(super) fn render(report: &Report, look: TableStyle) -> String {
+    let TableStyle { colored, width, is_detailed } = look;
     let fold = |text: &str| fold_to(text, "  ", width);
     let mut out = page(head(report).iter().flat_map(|line| fold(line)));
     out.push('\n');

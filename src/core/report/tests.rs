@@ -169,7 +169,7 @@ fn sums_over_rules_that_share_a_collection_are_upper_bounds_in_every_format() {
     assert_eq!((totals.expired_count, totals.would_delete_count, totals.overlapping), (Some(20), Some(20), true));
     assert_eq!(totals.document_count, Some(10), "a collection counts once");
     for format in [Format::Table, Format::Markdown] {
-        let text = render(&report, format, Look { colored: false, width: 400, ..Look::default() });
+        let text = render(&report, format, TableStyle { colored: false, width: 400, ..TableStyle::default() });
         for part in [
             "total: at most 20 documents expired, because rules share a collection and each counts a document, in collections of 10",
             "would delete at most 20 documents by 2 rules",
@@ -178,14 +178,14 @@ fn sums_over_rules_that_share_a_collection_are_upper_bounds_in_every_format() {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
-    let page = render(&report, Format::Html, Look::default());
+    let page = render(&report, Format::Html, TableStyle::default());
     for part in ["at most 20 documents would go", "<dt>expired</dt><dd>at most 20</dd>", "<dd>at most 200 B</dd>"] {
         assert!(page.contains(part), "{part}: {page}");
     }
     // One of them counts nothing.
     let report = sharing(ReportCommand::Audit, None, &[10, 0]);
     assert!(!report.totals.overlapping && report.rules.iter().all(|rule| rule.warnings.is_empty()), "{report:?}");
-    let text = render(&report, Format::Table, Look { colored: false, width: 400, ..Look::default() });
+    let text = render(&report, Format::Table, TableStyle { colored: false, width: 400, ..TableStyle::default() });
     assert!(text.contains("total: 10 of 10 documents expired (100.0 %)") && text.contains("would delete 10 documents"), "{text}");
 }
 
@@ -196,7 +196,7 @@ fn what_is_left_by_rules_that_share_a_collection_is_an_upper_bound() {
     assert_eq!(lines::left(&report(false, None, rules.clone())).as_deref(), Some("left: 8 documents"));
     rules.iter_mut().for_each(|rule| rule.namespace = "app.c".into());
     assert_eq!(lines::left(&report(false, None, rules.clone())).as_deref(), Some("left: at most 8 documents"));
-    let page = render(&report(false, None, rules), Format::Html, Look::default());
+    let page = render(&report(false, None, rules), Format::Html, TableStyle::default());
     assert!(page.contains("<dt>left</dt><dd>at most 8</dd>"), "{page}");
 }
 
@@ -206,16 +206,16 @@ fn the_limit_of_the_run_is_that_of_each_rule_and_of_their_sum_in_every_format() 
     let rule = &report.rules[0];
     assert_eq!((rule.expired_count, rule.would_delete_count), (Some(40), Some(10)));
     assert_eq!((rule.would_delete_limit, report.totals.would_delete_count), (Some(StopReason::MaxDeletes), Some(10)));
-    let json: serde_json::Value = serde_json::from_str(&render(&report, Format::Json, Look::default())).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&render(&report, Format::Json, TableStyle::default())).unwrap();
     assert_eq!((&json["rules"][0]["wouldDeleteCount"], &json["totals"]["wouldDeleteCount"]), (&10.into(), &10.into()));
-    let table = render(&report, Format::Table, Look { colored: false, width: 400, ..Look::default() });
+    let table = render(&report, Format::Table, TableStyle { colored: false, width: 400, ..TableStyle::default() });
     assert!(table.contains("would delete 10 documents by 1 rule") && table.contains("--max-deletes"), "{table}");
     assert!(table.lines().any(|line| line.starts_with("rule 0        10       40")), "{table}");
-    let markdown = render(&report, Format::Markdown, Look::default());
+    let markdown = render(&report, Format::Markdown, TableStyle::default());
     assert!(markdown.contains("| 40 | 10 | 400.0 % | 10 | maxDeletes |"), "{markdown}");
-    let csv = render(&report, Format::Csv, Look::default());
+    let csv = render(&report, Format::Csv, TableStyle::default());
     assert!(csv.contains(",complete,,40,,,,,10,maxDeletes,"), "{csv}");
-    let page = render(&report, Format::Html, Look::default());
+    let page = render(&report, Format::Html, TableStyle::default());
     for part in ["10 documents would go", "data-l=\"would go\" data-v=\"10\">10<span class=\"under\">maxDeletes</span>"] {
         assert!(page.contains(part), "{part}: {page}");
     }

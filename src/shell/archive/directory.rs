@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::disk::{Disk, Entry, EntryKind, ReadFile};
+use super::disk::{DirEntry, Disk, EntryKind, ReadFile};
 use super::frame;
 use super::manifest::Manifest;
 use super::names::{METADATA, collection_of, is_run_name, is_stem_of, stem};
@@ -24,12 +24,12 @@ pub const NEW_MANIFEST: &str = "manifest.json.new";
 ///
 /// Errors: the directory cannot be listed.
 pub fn runs(disk: &dyn Disk, directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let has_record = |entries: &[Entry]| entries.iter().any(|entry| [JOURNAL, MANIFEST].contains(&entry.name.as_str()));
+    let has_record = |entries: &[DirEntry]| entries.iter().any(|entry| [JOURNAL, MANIFEST].contains(&entry.name.as_str()));
     let entries = disk.entries(directory)?;
     if is_run_name(directory) || has_record(&entries) {
         return Ok(vec![directory.to_owned()]);
     }
-    let run = |Entry { name, kind }| {
+    let run = |DirEntry { name, kind }| {
         let path = directory.join(name);
         let is_found = match kind {
             EntryKind::Directory => is_run_name(&path) || disk.entries(&path).is_ok_and(|entries| has_record(&entries)),
@@ -101,14 +101,14 @@ pub(super) struct Contents {
 /// Lists the files in the directory of a run.
 pub(super) fn contents(disk: &dyn Disk, run: &Path) -> io::Result<Contents> {
     let mut contents = Contents::default();
-    for Entry { name: database, kind } in disk.entries(run)? {
+    for DirEntry { name: database, kind } in disk.entries(run)? {
         if kind != EntryKind::Directory {
             if ![JOURNAL, MANIFEST, NEW_MANIFEST].contains(&database.as_str()) {
                 contents.strays.push(database);
             }
             continue;
         }
-        for Entry { name, kind } in disk.entries(&run.join(&database))? {
+        for DirEntry { name, kind } in disk.entries(&run.join(&database))? {
             let (file, is_directory) = (format!("{database}/{name}"), kind == EntryKind::Directory);
             match stem(&name) {
                 Some(_) if !is_directory => contents.data.push(file),

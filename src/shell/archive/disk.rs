@@ -44,12 +44,12 @@ pub trait Disk: Send + Sync {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>>;
 
     /// Returns what a directory holds, in the order of the names. Names that are not valid UTF-8 have replacement characters.
-    fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>>;
+    fn entries(&self, directory: &Path) -> io::Result<Vec<DirEntry>>;
 }
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
+pub struct DirEntry {
     pub name: String,
     pub kind: EntryKind,
 }

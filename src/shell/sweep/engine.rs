@@ -14,7 +14,7 @@ use super::batch::attempts::BatchResult;
 use super::batch::send::Sent;
 use super::batch::{self, FinishedBatch};
 use super::budget::Permit;
-use super::gates::{CHECK_INTERVAL, Ended, Gates};
+use super::gates::{CHECK_INTERVAL, EndedBatch, Gates};
 use super::sources::Source;
 use super::{NextBatch, RuleSweep, RunContext, stop_reason, stopped};
 use crate::base::machine;
@@ -353,7 +353,7 @@ impl<'a> Engine<'a> {
         self.gave_up |= is_cut_short;
         if !is_sent {
             budget.settle(asked, 0);
-            self.gates.ended(&Ended { asked, gone: 0, latency: None, rest: Duration::ZERO });
+            self.gates.ended(&EndedBatch { asked, gone: 0, latency: None, rest: Duration::ZERO });
             return match result.error {
                 _ if out_of_lease => Err(End::Partial(StopReason::LockLost)),
                 Some(error) => Err(End::Failed(error.message)),
@@ -375,7 +375,7 @@ impl<'a> Engine<'a> {
         let gone = if uncertain { asked.max(deleted) } else { deleted };
         self.allowance = self.allowance.map(|left| (left + asked).saturating_sub(gone));
         budget.settle(asked, gone);
-        self.gates.ended(&Ended { asked, gone, latency, rest: self.pace.rest() });
+        self.gates.ended(&EndedBatch { asked, gone, latency, rest: self.pace.rest() });
         self.gave_up |= error.as_ref().is_some_and(|error| error.given_up);
         match error {
             _ if out_of_lease => Err(End::Partial(StopReason::LockLost)),

@@ -54,15 +54,15 @@ use crate::core::plan::{Family, ParentKey};
 use crate::shell::server::delete::restriction::Restriction;
 use crate::shell::server::look::parents::{self, Keyed};
 use crate::shell::server::look::privileges;
-use crate::shell::server::own::journal::{ChildPlace, Entry, Journal};
-use children::Member;
+use crate::shell::server::own::journal::{ChildPlace, Journal, JournalEntry};
+use children::ChildSweep;
 
 /// The sweep of a rule with children: that of the parents, and one for each collection of children.
 pub(super) struct ParentSweep<'a> {
     family: &'a Family,
     engine: Engine<'a>,
     journal: Journal,
-    members: Vec<Member<'a>>,
+    children: Vec<ChildSweep<'a>>,
 }
 
 /// Makes a majority confirm: a parent that only the primary has deleted may come back, and its children would be gone; children may come back, and
@@ -78,20 +78,20 @@ impl<'a> ParentSweep<'a> {
     pub(super) fn new(sweep: &Arc<RuleSweep>, family: &'a Family, run: RunContext<'a>, of_children: RunContext<'a>) -> Self {
         let engine = Engine::new(sweep.clone(), run);
         engine.outcome().children = Some(Children::default());
-        let members = family.children.iter().zip(&sweep.children);
+        let children = family.children.iter().zip(&sweep.children);
         Self {
             family,
             journal: Journal::new(&sweep.deployment, &sweep.rule, &family.journal, run.run_id),
             engine,
-            members: members.map(|(child, sweep)| Member::new(child, Engine::new(sweep.clone(), of_children))).collect(),
+            children: children.map(|(child, sweep)| ChildSweep::new(child, Engine::new(sweep.clone(), of_children))).collect(),
         }
     }
 
     pub(super) async fn run(mut self, permit: Permit) -> Outcome {
         let swept = self.sweep(permit).await;
         self.engine.end(swept).await;
-        for member in &mut self.members {
-            member.engine.wait_for_last().await;
+        for of_child in &mut self.children {
+            of_child.engine.wait_for_last().await;
         }
         self.engine.into_outcome().await
     }
@@ -138,7 +138,7 @@ impl<'a> ParentSweep<'a> {
     /// Errors: the end of the sweep, if it comes earlier.
     async fn finish_journal(&mut self) -> Result<(), End> {
         let sweep = self.engine.sweep.clone();
-        let mut last: Option<Entry> = None;
+        let mut last: Option<JournalEntry> = None;
         while let Some(entry) = self.engine.wait(self.journal.next(last.as_ref())).await?.map_err(End::Failed)? {
             let namespace = &sweep.rule.namespace;
             info!(%namespace, "{namespace}: {} in the journal: looking for their children", plural(entry.parents.len() as u64, "parent"));
@@ -152,7 +152,7 @@ impl<'a> ParentSweep<'a> {
     /// the keys which were entered.
     ///
     /// Errors: the end of the sweep, because there may be no entry; the batch is taken back.
-    async fn enter(&mut self, mut batch: Admitted) -> Result<(Admitted, Vec<Entry>), End> {
+    async fn enter(&mut self, mut batch: Admitted) -> Result<(Admitted, Vec<JournalEntry>), End> {
         match self.enter_in_journal(&batch.restriction).await {
             Ok((restriction, entries)) => {
                 batch.restriction = Box::new(restriction);
@@ -165,7 +165,7 @@ impl<'a> ParentSweep<'a> {
         }
     }
 
-    async fn enter_in_journal(&mut self, batch: &Restriction) -> Result<(Restriction, Vec<Entry>), End> {
+    async fn enter_in_journal(&mut self, batch: &Restriction) -> Result<(Restriction, Vec<JournalEntry>), End> {
         let listed = batch.only_ids().ok_or_else(|| internal("the parents are not known by their `_id`s only"))?;
         let mut ids: Vec<RawValue> = listed.iter().map(RawValue::from).collect();
         let sweep = self.engine.sweep.clone();
@@ -210,14 +210,14 @@ impl<'a> ParentSweep<'a> {
 
     /// Returns the places of the children that name their parents by a key.
     fn places(&self, key: &ParentKey) -> Vec<ChildPlace> {
-        let named = self.members.iter().filter(|member| member.child.parent_key.field == key.field);
-        named.map(|member| member.place.clone()).collect()
+        let named = self.children.iter().filter(|of_child| of_child.child.parent_key.field == key.field);
+        named.map(|of_child| of_child.place.clone()).collect()
     }
 
     /// Deletes the children of a batch of parents that was sent.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
-    async fn delete_children(&mut self, entry: &Entry) -> Result<(), End> {
+    async fn delete_children(&mut self, entry: &JournalEntry) -> Result<(), End> {
         if self.finish(entry, self.engine.is_settled).await? {
             self.count_left(|left| left.saturating_sub(entry.parents.len() as u64));
         }
@@ -228,7 +228,7 @@ impl<'a> ParentSweep<'a> {
     /// only if `forgets`. Returns whether nothing of it is left to this rule.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
-    async fn finish(&mut self, entry: &Entry, forgets: bool) -> Result<bool, End> {
+    async fn finish(&mut self, entry: &JournalEntry, forgets: bool) -> Result<bool, End> {
         let sweep = self.engine.sweep.clone();
         let mut keys = self.family.parent_keys().into_iter();
         // Without it the rule has lost the children that are named so.
@@ -239,10 +239,11 @@ impl<'a> ParentSweep<'a> {
             present.extend(entry.keys_of_living(&living));
         }
         let (mut ended, mut done, mut is_kept) = (Ok(()), Vec::new(), false);
-        let is_named = |member: &&mut Member<'_>| member.child.parent_key == *key && entry.children.contains(&member.place);
-        for member in self.members.iter_mut().filter(is_named) {
-            match member.delete_found(&entry.parents, &present, parents::not_after(entry.at)).await {
-                Ok(0) => done.push(member.place.clone()),
+        let is_named =
+            |of_child: &&mut ChildSweep<'_>| of_child.child.parent_key == *key && entry.children.contains(&of_child.place);
+        for of_child in self.children.iter_mut().filter(is_named) {
+            match of_child.delete_found(&entry.parents, &present, parents::not_after(entry.at)).await {
+                Ok(0) => done.push(of_child.place.clone()),
                 Ok(_) => is_kept = true,
                 Err(end) => {
                     ended = Err(with_state(end, AFTER_PARENTS));

@@ -87,7 +87,7 @@ impl Closed {
 }
 
 /// A batch that has ended.
-pub(super) struct Ended {
+pub(super) struct EndedBatch {
     /// Number of documents that it asked for.
     pub asked: u64,
     /// Number of documents that are gone, or may be.
@@ -290,8 +290,8 @@ impl<'a> Gates<'a> {
     }
 
     /// Records the end of a batch.
-    pub(super) fn ended(&mut self, batch: &Ended) {
-        let Ended { asked, gone, latency, rest } = *batch;
+    pub(super) fn ended(&mut self, batch: &EndedBatch) {
+        let EndedBatch { asked, gone, latency, rest } = *batch;
         self.rests_until = self.rests_until.max(Instant::now() + rest);
         if let Some(oplog) = &self.oplog {
             oplog.deleted(gone);

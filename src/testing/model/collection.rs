@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bson::{Bson, Document, Uuid, doc};
 
 use super::failure::Failure;
-use super::index::{Entry, Index, Range, RecordId};
+use super::index::{Index, IndexEntry, Range, RecordId};
 
 /// The order in which a scan reads.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(super) struct Progress {
     record: Option<RecordId>,
     /// Number of ranges that are done.
     ranges: usize,
-    pub entry: Option<Entry>,
+    pub entry: Option<IndexEntry>,
 }
 
 /// The collections of a server, by their namespaces.
@@ -163,7 +163,7 @@ impl Collection {
 }
 
 /// Returns the next entry of a range after another one.
-fn entry<'a>(index: &'a Index, range: &Range, after: Option<&Entry>, backwards: bool) -> Option<&'a Entry> {
+fn entry<'a>(index: &'a Index, range: &Range, after: Option<&IndexEntry>, backwards: bool) -> Option<&'a IndexEntry> {
     let mut from = range.from.as_ref().map_or(Bound::Unbounded, Bound::Included);
     let mut to = range.to.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
     if let Some(after) = after {
@@ -178,6 +178,6 @@ fn entry<'a>(index: &'a Index, range: &Range, after: Option<&Entry>, backwards: 
     {
         return None;
     }
-    let mut found = index.entries.range::<Entry, _>((from, to));
+    let mut found = index.entries.range::<IndexEntry, _>((from, to));
     if backwards { found.next_back() } else { found.next() }
 }

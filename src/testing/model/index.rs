@@ -31,7 +31,7 @@ enum Part {
 
 /// A key with the place of its document.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     key: Vec<Part>,
     pub record: RecordId,
 }
@@ -39,8 +39,8 @@ pub(super) struct Entry {
 /// A range of entries: from the first, to before the last.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Range {
-    pub from: Option<Entry>,
-    pub to: Option<Entry>,
+    pub from: Option<IndexEntry>,
+    pub to: Option<IndexEntry>,
 }
 
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ pub(super) struct Index {
     /// The entry of `listIndexes`.
     pub spec: Document,
     paths: Vec<(Path, bool)>,
-    pub entries: BTreeSet<Entry>,
+    pub entries: BTreeSet<IndexEntry>,
     /// Whether a document has ever had an array on this path, for each path; this never ends, as on a server.
     multikey: Vec<bool>,
 }
@@ -97,7 +97,7 @@ impl Index {
     /// Returns the entries of a document, and the paths on which it makes the index multikey.
     ///
     /// Errors: several paths lead to arrays.
-    fn entries_of(&self, record: RecordId, document: &Document) -> Result<(Vec<Entry>, Vec<bool>), Failure> {
+    fn entries_of(&self, record: RecordId, document: &Document) -> Result<(Vec<IndexEntry>, Vec<bool>), Failure> {
         let flag = |name| self.spec.get_bool(name).unwrap_or(false);
         let is_sparse = flag("sparse");
         let (mut multikey, mut arrays) = (Vec::new(), 0);
@@ -121,7 +121,7 @@ impl Index {
         if !has_value {
             keys.clear();
         }
-        let mut entries: Vec<Entry> = keys.into_iter().map(|key| Entry { key, record }).collect();
+        let mut entries: Vec<IndexEntry> = keys.into_iter().map(|key| IndexEntry { key, record }).collect();
         entries.sort();
         Ok((entries, multikey))
     }
@@ -130,9 +130,9 @@ impl Index {
     pub(super) fn check(&self, record: RecordId, document: &Document) -> Result<(), Failure> {
         let (entries, _) = self.entries_of(record, document)?;
         let is_unique = self.name() == "_id_" || self.spec.get_bool("unique").unwrap_or(false);
-        let is_taken = |entry: &Entry| {
+        let is_taken = |entry: &IndexEntry| {
             let (from, to) =
-                (Entry { key: entry.key.clone(), record: 0 }, Entry { key: entry.key.clone(), record: RecordId::MAX });
+                (IndexEntry { key: entry.key.clone(), record: 0 }, IndexEntry { key: entry.key.clone(), record: RecordId::MAX });
             self.entries.range(from..=to).any(|other| other.record != record)
         };
         match entries.iter().find(|entry| is_unique && is_taken(entry)) {
@@ -141,7 +141,7 @@ impl Index {
         }
     }
 
-    fn duplicate(&self, entry: &Entry) -> Failure {
+    fn duplicate(&self, entry: &IndexEntry) -> Failure {
         let values = entry.key.iter().map(|part| match part {
             Part::Value { value, .. } => value.clone(),
             Part::Types { .. } | Part::Last => Bson::Null,
@@ -216,7 +216,7 @@ impl Index {
             false => (lower, upper, types(least), types(least + 1)),
             true => (upper, lower, types(least + 1), types(least)),
         };
-        let entry = |key| Some(Entry { key, record: 0 });
+        let entry = |key| Some(IndexEntry { key, record: 0 });
         Range {
             from: entry(first.map_or(none_first, |first| edge(first, true))),
             to: entry(last.map_or(none_last, |last| edge(last, false))),
@@ -224,7 +224,7 @@ impl Index {
     }
 
     /// Returns the document that a key of the index shows of the whole one.
-    pub(super) fn shown(&self, entry: &Entry) -> Document {
+    pub(super) fn shown(&self, entry: &IndexEntry) -> Document {
         let mut shown = Document::new();
         for ((path, _), part) in self.paths.iter().zip(&entry.key) {
             let Part::Value { value, .. } = part else { continue };
@@ -239,13 +239,13 @@ impl Index {
     }
 
     /// Returns the bound that `min` or `max` of a `find` sets: before the key.
-    pub(super) fn bound(&self, key: &Document) -> Result<Entry, Failure> {
+    pub(super) fn bound(&self, key: &Document) -> Result<IndexEntry, Failure> {
         if !key.keys().eq(self.key().keys()) {
             return Err(Failure::new(51_174, "min or max does not have the keys of the hinted index"));
         }
         let parts = key.values().zip(&self.paths);
         let key = parts.map(|(value, (_, is_descending))| Part::Value { value: value.clone(), is_descending: *is_descending });
-        Ok(Entry { key: key.collect(), record: 0 })
+        Ok(IndexEntry { key: key.collect(), record: 0 })
     }
 }
 

@@ -3,7 +3,7 @@
 use bson::{Bson, Document, doc};
 
 use super::documents::object_id;
-use super::relations::{ChildCollection, Family, HELD_KEY, Holds, ID, put};
+use super::relations::{ChildCollection, HELD_KEY, Holds, ID, SimulatedFamily, put};
 use super::scenario::START;
 
 const DAY: i64 = 24 * 3600;
@@ -13,7 +13,7 @@ pub(super) struct Kin<'a>(pub &'a mut fastrand::Rng);
 
 impl Kin<'_> {
     /// Returns the children that a collection has at the start, of parents with these keys and of some that are not there.
-    pub(super) fn children(&mut self, family: &Family, child: &ChildCollection, parents: &[Bson]) -> Vec<Document> {
+    pub(super) fn children(&mut self, family: &SimulatedFamily, child: &ChildCollection, parents: &[Bson]) -> Vec<Document> {
         let mut all = Vec::new();
         for parent in parents {
             for _ in 0..self.0.u32(..=family.most) {
@@ -66,7 +66,7 @@ impl Kin<'_> {
     }
 
     /// Gives a document the keys by which its children name it, besides its `_id`.
-    pub(super) fn give_keys(&mut self, family: &Family, document: &mut Document) {
+    pub(super) fn give_keys(&mut self, family: &SimulatedFamily, document: &mut Document) {
         for field in family.parent_fields().into_iter().filter(|field| *field != ID) {
             match self.0.u8(..if family.keys.are_odd { 12 } else { 8 }) {
                 8 => put(document, field, Bson::Null),
@@ -85,7 +85,7 @@ impl Kin<'_> {
     }
 
     /// Returns a key, which other parents may have.
-    pub(super) fn key(&mut self, family: &Family) -> Bson {
+    pub(super) fn key(&mut self, family: &SimulatedFamily) -> Bson {
         let number = self.0.i32(0..family.keys.most);
         match self.0.u8(..8) {
             0 => Bson::Double(number.into()),

@@ -31,7 +31,7 @@ const ONE_IN: u8 = 3;
 
 /// The children of the documents of the first rule's collection.
 #[derive(Debug, Clone)]
-pub(super) struct Family {
+pub(super) struct SimulatedFamily {
     pub collections: Vec<ChildCollection>,
     /// The numbers of the collections that a rule has, by the number of the rule; rules that are not in it have all.
     pub of_rules: BTreeMap<usize, Vec<usize>>,
@@ -91,16 +91,16 @@ pub(super) struct Holds {
 }
 
 /// Chooses the children and the holds of a seed.
-pub(super) fn of(seed: u64) -> (Option<Family>, Option<Holds>) {
+pub(super) fn of(seed: u64) -> (Option<SimulatedFamily>, Option<Holds>) {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x7265_6c61_7469_6f6e);
-    let family = (random.u8(..ONE_IN) == 0).then(|| Family::of(&mut random.fork()));
+    let family = (random.u8(..ONE_IN) == 0).then(|| SimulatedFamily::of(&mut random.fork()));
     let holds = (random.u8(..ONE_IN) == 0).then(|| Holds::of(&mut random.fork()));
     // A child without a parent has no key by which a hold could keep it: the two do not go together.
-    let family = family.map(|family| Family { orphans: family.orphans && holds.is_none(), ..family });
+    let family = family.map(|family| SimulatedFamily { orphans: family.orphans && holds.is_none(), ..family });
     (family, holds)
 }
 
-impl Family {
+impl SimulatedFamily {
     fn of(random: &mut fastrand::Rng) -> Self {
         let is_gridfs = random.bool();
         let mut child = |namespace, field| ChildCollection { namespace, field, parent_field: ID, is_indexed: random.u8(..5) > 0 };

@@ -11,7 +11,7 @@ use super::World;
 use super::documents::{Documents, in_format, object_id};
 use super::kin::Kin;
 use super::oracle::Rule;
-use super::relations::{ChildCollection, Family, ID, JOURNAL, TOLERANCE, is_same, put};
+use super::relations::{ChildCollection, ID, JOURNAL, SimulatedFamily, TOLERANCE, is_same, put};
 
 /// Writes parents and children now and then.
 pub(super) async fn write(world: Arc<World>, mut random: fastrand::Rng) {
@@ -29,7 +29,7 @@ const TOLERANCE_ENTRIES: usize = 4;
 struct Relatives {
     world: Arc<World>,
     rule: Rule,
-    family: Family,
+    family: SimulatedFamily,
     /// The keys of all parents that were ever seen, by their path.
     known: BTreeMap<&'static str, Vec<Bson>>,
     /// Longest time between two writes of an upload, in milliseconds.

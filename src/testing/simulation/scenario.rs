@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::choices::{Edition, Moved, Pauses, Restores, Sweeper};
 use super::oracle::{Filter, Format, Rule};
-use super::relations::{self, Family, Holds};
+use super::relations::{self, Holds, SimulatedFamily};
 use super::troubles::Troubles;
 use crate::testing::model::BEGINNING;
 
@@ -50,7 +50,7 @@ pub(super) struct Scenario {
     pub moved: Option<Moved>,
     pub sweepers: Vec<Sweeper>,
     /// The children of the documents of the first rule's collection.
-    pub family: Option<Family>,
+    pub family: Option<SimulatedFamily>,
     /// The times at which the pause file is there, if there is one.
     pub pauses: Option<Pauses>,
     /// The runs of `restore`, if there are any.
@@ -159,12 +159,12 @@ impl Scenario {
     }
 
     /// Returns the children of the documents of a namespace.
-    pub(super) fn family_of(&self, namespace: &str) -> Option<&Family> {
+    pub(super) fn family_of(&self, namespace: &str) -> Option<&SimulatedFamily> {
         self.family.as_ref().filter(|_| self.rules[0].rule.namespace == namespace)
     }
 
     /// Returns the children of the documents of a rule.
-    pub(super) fn family_of_rule(&self, rule: usize) -> Option<&Family> {
+    pub(super) fn family_of_rule(&self, rule: usize) -> Option<&SimulatedFamily> {
         self.family_of(&self.rules[rule].rule.namespace)
     }
 

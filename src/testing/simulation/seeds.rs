@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::simulate;
-use super::trace::{Ended, Violation};
+use super::trace::{EndedSimulation, Violation};
 
 /// Seeds of each of the tests that `cargo test` runs.
 const SEEDS: u64 = 250;
@@ -30,7 +30,7 @@ fn try_all(seeds: Range<u64>, threads: usize, enough: usize) -> BTreeMap<String,
                     if seed >= seeds.end || broken.lock().len() >= enough {
                         return;
                     }
-                    let Ended { violation, deleted, borders, .. } = simulate(seed, false);
+                    let EndedSimulation { violation, deleted, borders, .. } = simulate(seed, false);
                     for (border, number) in borders {
                         *all_borders.lock().entry(border).or_default() += number;
                     }
@@ -55,7 +55,7 @@ fn try_all(seeds: Range<u64>, threads: usize, enough: usize) -> BTreeMap<String,
 
 /// Replays a seed, and returns its last steps with the promise that was broken.
 fn told(seed: u64) -> String {
-    let Ended { lines, violation, steps, .. } = simulate(seed, true);
+    let EndedSimulation { lines, violation, steps, .. } = simulate(seed, true);
     let Some(violation) = violation else {
         return format!("seed {seed} breaks no promise when it is replayed, in {steps} steps");
     };
@@ -103,7 +103,7 @@ fn two_simulations_of_a_seed_take_the_same_steps() {
 }
 
 /// Numbers the ObjectIds in the lines in the order in which they appear: those of the entries in the journal are not of the seed's making.
-fn with_numbered_ids(mut ended: Ended) -> Ended {
+fn with_numbered_ids(mut ended: EndedSimulation) -> EndedSimulation {
     let mut seen = BTreeMap::new();
     for line in &mut ended.lines {
         let parts: Vec<String> = line

@@ -30,7 +30,7 @@ pub(super) struct Violation {
 
 /// All that is left of a simulation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct EndedSimulation {
     pub steps: u64,
     /// A digest of all steps: two simulations of one seed have the same.
     pub digest: u64,
@@ -95,9 +95,9 @@ impl Trace {
         }
     }
 
-    pub(super) fn end(&self) -> Ended {
+    pub(super) fn end(&self) -> EndedSimulation {
         let state = self.0.lock();
-        Ended {
+        EndedSimulation {
             steps: state.steps,
             digest: state.digest,
             deleted: state.deleted,

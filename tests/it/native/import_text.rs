@@ -3,7 +3,7 @@
 use crate::support::corpus::scalars;
 use mongodb::bson::{Bson, DateTime, Document, doc, serialize_to_vec};
 use ttl_sweeper::core::draft::import::{self, ImportSource, Imported};
-use ttl_sweeper::core::facts::{Catalog, Collection, CollectionKind, IndexFacts, Part, ServerFacts, Topology, TtlMonitor};
+use ttl_sweeper::core::facts::{Catalog, Collection, CollectionKind, IndexFacts, ServerFacts, ServerRole, Topology, TtlMonitor};
 use ttl_sweeper::core::flavor::Flavor;
 use ttl_sweeper::core::policy::namespace::Namespace;
 use ttl_sweeper::core::policy::{Policy, parse};
@@ -25,7 +25,7 @@ fn of_index_in(set: Option<&str>, namespace: (&str, &str), field: &str, partial:
         hosts: Vec::new(),
         local_time: DateTime::from_millis(0),
         clock_skew_ms: 0,
-        part: Part::Unknown,
+        role: ServerRole::Unknown,
         ttl_monitor: TtlMonitor::Unknown,
     };
     let index = IndexFacts {

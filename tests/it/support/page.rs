@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use scraper::{ElementRef, Selector};
 use serde_json::Value;
 use ttl_sweeper::base::text::count;
-use ttl_sweeper::core::report::{Format, Look, Report, render};
+use ttl_sweeper::core::report::{Format, Report, TableStyle, render};
 
 /// Returns the report of an audit.
 pub(crate) fn audit() -> Value {
@@ -14,7 +14,7 @@ pub(crate) fn audit() -> Value {
 
 pub(crate) fn page(report: &Value) -> String {
     let report: Report = serde_json::from_value(report.clone()).expect("the fixture is a report");
-    render(&report, Format::Html, Look::default())
+    render(&report, Format::Html, TableStyle::default())
 }
 
 pub(crate) fn all<'a>(root: ElementRef<'a>, css: &str) -> Vec<ElementRef<'a>> {

@@ -3,7 +3,7 @@ use bson::DateTime;
 use super::*;
 use crate::base::instant::Instant;
 use crate::core::plan::{Guard, Reason, SkipReason};
-use crate::core::report::{Format, Look, PlanReport, ReportCommand, Strategy, render};
+use crate::core::report::{Format, PlanReport, ReportCommand, Strategy, TableStyle, render};
 use crate::testing::made_up::{NOW, dry_run, report};
 
 /// Lines above the question on a small terminal.
@@ -236,10 +236,10 @@ fn however_many_namespaces_there_are_the_lines_are_few_and_all_of_them_can_be_se
 fn a_report_is_as_wide_as_its_terminal_and_coloured_for_those_who_ask() {
     let why = "one word after the other ".repeat(12);
     let report = dry_run(vec![rule("a", "app.a", 1, 9), refused(rule("b", "app.b", 5, 9), Guard::Hint, why.trim())]);
-    let render = |colored, width| render(&report, Format::Table, Look { colored, width, ..Look::default() });
+    let render = |colored, width| render(&report, Format::Table, TableStyle { colored, width, ..TableStyle::default() });
     let widest = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap();
     assert!((101..=120).contains(&widest(&render(false, 120))), "{}", render(false, 120));
-    assert!(widest(&render(false, Look::default().width)) <= 80);
+    assert!(widest(&render(false, TableStyle::default().width)) <= 80);
     assert!(!render(false, 120).contains('\u{1b}'));
     let coloured = render(true, 120);
     let lines: Vec<&str> = coloured.lines().collect();
@@ -257,13 +257,13 @@ fn a_reason_and_a_warning_that_rules_share_are_said_once() {
     });
     let report = dry_run(rules.collect());
     for format in [Format::Table, Format::Markdown] {
-        let text = render(&report, format, Look { colored: false, width: 200, ..Look::default() });
+        let text = render(&report, format, TableStyle { colored: false, width: 200, ..TableStyle::default() });
         assert_eq!(text.matches("not the one of the plan").count(), 1, "{text}");
         assert!(text.contains("r0, r1, r2 and 8 more: refused: plan: "), "{text}");
         assert_eq!(text.matches("has no effect here").count(), 1, "{text}");
     }
     let check = Report { command: ReportCommand::Check, ..report };
-    let text = render(&check, Format::Table, Look { colored: false, width: 200, ..Look::default() });
+    let text = render(&check, Format::Table, TableStyle { colored: false, width: 200, ..TableStyle::default() });
     assert_eq!(text.matches("not the one of the plan").count(), 1, "{text}");
     assert_eq!(text.matches("plan: as for r0").count(), 10, "{text}");
 }
@@ -326,7 +326,7 @@ fn twelve_rules_fit_a_screen_and_the_facts_about_each_are_for_those_who_ask() {
     rules[3] = refused(rules[3].clone(), Guard::MaxDeletePercent, "42.11 % have expired, and 10 % may be deleted");
     rules[5].warnings.push("no index on `at`: every document is looked at".into());
     let report = dry_run(rules);
-    let text = |is_detailed| render(&report, Format::Table, Look { is_detailed, ..Look::default() });
+    let text = |is_detailed| render(&report, Format::Table, TableStyle { is_detailed, ..TableStyle::default() });
     let (short, long) = (text(false), text(true));
     assert!(short.lines().count() <= 40 && short.lines().all(|line| line.chars().count() <= 80), "{short}");
     for number in 0..12 {
@@ -336,6 +336,6 @@ fn twelve_rules_fit_a_screen_and_the_facts_about_each_are_for_those_who_ask() {
         assert_eq!(short.matches(said).count(), 1, "{said}: {short}");
     }
     assert!(!short.contains("index at_1") && long.contains("index at_1"), "{long}");
-    let ready = render(&dry_run(vec![rule("a", "app.a", 5, 9)]), Format::Table, Look::default());
+    let ready = render(&dry_run(vec![rule("a", "app.a", 5, 9)]), Format::Table, TableStyle::default());
     assert!(ready.contains("\nready: would delete 5 documents by 1 rule; nothing was deleted (dry run)"), "{ready}");
 }

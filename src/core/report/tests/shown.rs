@@ -102,7 +102,8 @@ fn places(root: &Value, schema: &Value, at: &str, found: &mut Vec<(String, Value
 /// Returns what people read of a report.
 fn shown(report: &Value) -> [String; 2] {
     let report: Report = serde_json::from_value(report.clone()).expect("a report");
-    [Format::Table, Format::Html].map(|format| render(&report, format, Look { colored: false, width: 400, ..Look::default() }))
+    [Format::Table, Format::Html]
+        .map(|format| render(&report, format, TableStyle { colored: false, width: 400, ..TableStyle::default() }))
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, mkdirat, openat, renameat, statat};
 
-use super::{Disk, Entry, EntryKind, ReadFile, WriteFile};
+use super::{DirEntry, Disk, EntryKind, ReadFile, WriteFile};
 use descent::Root;
 
 /// The file system of this machine, below a directory.
@@ -73,7 +73,7 @@ impl Disk for RealDisk {
         tried.map(drop).map_err(|cause| format!("`archive`: the directory `{shown}` cannot be written: {}", plain(&cause)))
     }
 
-    fn entries(&self, directory: &Path) -> io::Result<Vec<Entry>> {
+    fn entries(&self, directory: &Path) -> io::Result<Vec<DirEntry>> {
         let directory = self.0.directory(directory)?;
         let mut entries = Vec::new();
         for entry in Dir::read_from(&directory)? {
@@ -92,7 +92,7 @@ impl Disk for RealDisk {
             };
             match entry.file_name().to_bytes() {
                 b"." | b".." => {}
-                name => entries.push(Entry { name: String::from_utf8_lossy(name).into_owned(), kind }),
+                name => entries.push(DirEntry { name: String::from_utf8_lossy(name).into_owned(), kind }),
             }
         }
         entries.sort();

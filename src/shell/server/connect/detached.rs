@@ -2,7 +2,7 @@
 
 use bson::{Document, doc};
 
-use crate::core::facts::{Part, Topology};
+use crate::core::facts::{ServerRole, Topology};
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
@@ -15,16 +15,16 @@ use crate::shell::server::wire::find::Query;
 /// too: they hold a shard of their own if `config.shards` has it under the name `config` (mongo, `ShardId::kConfigServerId`).
 ///
 /// Errors: no answer.
-pub(crate) async fn look(deployment: &Deployment) -> Result<Part> {
+pub(crate) async fn look(deployment: &Deployment) -> Result<ServerRole> {
     let facts = &deployment.facts;
     if !facts.capabilities.member_status || facts.topology == Topology::Sharded {
-        return Ok(Part::Whole);
+        return Ok(ServerRole::Whole);
     }
-    match facts.part {
-        Part::Unknown => {}
-        Part::ConfigServers => {
+    match facts.role {
+        ServerRole::Unknown => {}
+        ServerRole::ConfigServers => {
             let holds_shard = has(deployment, ("config", "shards"), doc! { "_id": "config" }).await?;
-            return Ok(if holds_shard == Some(true) { Part::Shard } else { Part::ConfigServers });
+            return Ok(if holds_shard == Some(true) { ServerRole::Shard } else { ServerRole::ConfigServers });
         }
         known => return Ok(known),
     }
@@ -33,13 +33,13 @@ pub(crate) async fn look(deployment: &Deployment) -> Result<Part> {
         _ => Some(false),
     };
     if is_member == Some(true) {
-        return Ok(Part::Member);
+        return Ok(ServerRole::Member);
     }
     let is_shard = has(deployment, ("admin", "system.version"), doc! { "_id": "shardIdentity" }).await?;
     Ok(match (is_member, is_shard) {
-        (_, Some(true)) => Part::Shard,
-        (Some(false), Some(false)) => Part::Whole,
-        _ => Part::Unknown,
+        (_, Some(true)) => ServerRole::Shard,
+        (Some(false), Some(false)) => ServerRole::Whole,
+        _ => ServerRole::Unknown,
     })
 }
 
@@ -75,12 +75,16 @@ mod tests {
     }
 
     /// Returns the part, and the collections that were asked.
-    async fn part(topology: Topology, by_hello: Part, answers: Vec<Vec<ScriptedReply>>) -> (Result<Part>, Vec<String>) {
+    async fn role(
+        topology: Topology,
+        by_hello: ServerRole,
+        answers: Vec<Vec<ScriptedReply>>,
+    ) -> (Result<ServerRole>, Vec<String>) {
         let script = Script::new(answers.into_iter().flatten());
         let mut deployment = script.deployment();
-        (deployment.facts.topology, deployment.facts.part) = (topology, by_hello);
-        let part = look(&deployment).await;
-        (part, script.sent().iter().map(|command| command.get_str("find").unwrap().to_owned()).collect())
+        (deployment.facts.topology, deployment.facts.role) = (topology, by_hello);
+        let role = look(&deployment).await;
+        (role, script.sent().iter().map(|command| command.get_str("find").unwrap().to_owned()).collect())
     }
 
     #[tokio::test(start_paused = true)]
@@ -89,22 +93,28 @@ mod tests {
         let atlas = 8000;
         let (both, identity) = (vec!["system.replset", "system.version"], vec!["system.version"]);
         for (topology, by_hello, answers, expected, asked) in [
-            (Standalone, Part::Unknown, vec![FOUND()], Part::Member, vec!["system.replset"]),
-            (Standalone, Part::Unknown, vec![NONE(), FOUND()], Part::Shard, both.clone()),
-            (Standalone, Part::Unknown, vec![NONE(), NONE()], Part::Whole, both.clone()),
-            (Standalone, Part::Unknown, vec![refused(codes::UNAUTHORIZED), NONE()], Part::Unknown, both.clone()),
-            (Standalone, Part::Unknown, vec![refused(codes::UNAUTHORIZED), FOUND()], Part::Shard, both.clone()),
-            (Standalone, Part::Unknown, vec![NONE(), refused(atlas)], Part::Unknown, both),
-            (ReplicaSet, Part::Unknown, vec![FOUND()], Part::Shard, identity.clone()),
-            (ReplicaSet, Part::Unknown, vec![NONE()], Part::Whole, identity.clone()),
-            (ReplicaSet, Part::Unknown, vec![refused(atlas)], Part::Unknown, identity),
-            (ReplicaSet, Part::Shard, vec![], Part::Shard, vec![]),
-            (ReplicaSet, Part::ConfigServers, vec![NONE()], Part::ConfigServers, vec!["shards"]),
-            (ReplicaSet, Part::ConfigServers, vec![refused(codes::UNAUTHORIZED)], Part::ConfigServers, vec!["shards"]),
-            (ReplicaSet, Part::ConfigServers, vec![FOUND()], Part::Shard, vec!["shards"]),
-            (Sharded, Part::Unknown, vec![], Part::Whole, vec![]),
+            (Standalone, ServerRole::Unknown, vec![FOUND()], ServerRole::Member, vec!["system.replset"]),
+            (Standalone, ServerRole::Unknown, vec![NONE(), FOUND()], ServerRole::Shard, both.clone()),
+            (Standalone, ServerRole::Unknown, vec![NONE(), NONE()], ServerRole::Whole, both.clone()),
+            (Standalone, ServerRole::Unknown, vec![refused(codes::UNAUTHORIZED), NONE()], ServerRole::Unknown, both.clone()),
+            (Standalone, ServerRole::Unknown, vec![refused(codes::UNAUTHORIZED), FOUND()], ServerRole::Shard, both.clone()),
+            (Standalone, ServerRole::Unknown, vec![NONE(), refused(atlas)], ServerRole::Unknown, both),
+            (ReplicaSet, ServerRole::Unknown, vec![FOUND()], ServerRole::Shard, identity.clone()),
+            (ReplicaSet, ServerRole::Unknown, vec![NONE()], ServerRole::Whole, identity.clone()),
+            (ReplicaSet, ServerRole::Unknown, vec![refused(atlas)], ServerRole::Unknown, identity),
+            (ReplicaSet, ServerRole::Shard, vec![], ServerRole::Shard, vec![]),
+            (ReplicaSet, ServerRole::ConfigServers, vec![NONE()], ServerRole::ConfigServers, vec!["shards"]),
+            (
+                ReplicaSet,
+                ServerRole::ConfigServers,
+                vec![refused(codes::UNAUTHORIZED)],
+                ServerRole::ConfigServers,
+                vec!["shards"],
+            ),
+            (ReplicaSet, ServerRole::ConfigServers, vec![FOUND()], ServerRole::Shard, vec!["shards"]),
+            (Sharded, ServerRole::Unknown, vec![], ServerRole::Whole, vec![]),
         ] {
-            let (found, sent) = part(topology, by_hello, answers).await;
+            let (found, sent) = role(topology, by_hello, answers).await;
             assert_eq!(
                 (found, sent),
                 (Ok(expected), asked.into_iter().map(str::to_owned).collect()),
@@ -116,9 +126,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_answer_is_an_error_and_trouble_that_passes_is_none() {
         let down = || vec![ScriptedReply::Error(ServerError::reported(codes::SHUTDOWN_IN_PROGRESS, "shutting down", ""))];
-        let (found, sent) = part(Topology::ReplicaSet, Part::Unknown, vec![down(), FOUND()]).await;
-        assert_eq!((found, sent.len()), (Ok(Part::Shard), 2));
-        let (found, _) = part(Topology::ReplicaSet, Part::Unknown, (0..50).map(|_| down()).collect()).await;
+        let (found, sent) = role(Topology::ReplicaSet, ServerRole::Unknown, vec![down(), FOUND()]).await;
+        assert_eq!((found, sent.len()), (Ok(ServerRole::Shard), 2));
+        let (found, _) = role(Topology::ReplicaSet, ServerRole::Unknown, (0..50).map(|_| down()).collect()).await;
         assert!(found.is_err(), "{found:?}");
     }
 
@@ -127,7 +137,7 @@ mod tests {
         let script: Arc<Script> = Script::new([]);
         let mut deployment = script.deployment();
         deployment.facts.capabilities = Flavor::DocumentDb.capabilities(21);
-        deployment.facts.part = Part::Unknown;
-        assert_eq!((look(&deployment).await, script.sent().len()), (Ok(Part::Whole), 0));
+        deployment.facts.role = ServerRole::Unknown;
+        assert_eq!((look(&deployment).await, script.sent().len()), (Ok(ServerRole::Whole), 0));
     }
 }

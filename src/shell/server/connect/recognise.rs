@@ -4,7 +4,7 @@ use bson::{Bson, DateTime, Document, doc};
 
 use crate::base::machine::wall_clock;
 use crate::base::values::integer_in;
-use crate::core::facts::{Part, ServerFacts, Topology, TtlMonitor};
+use crate::core::facts::{ServerFacts, ServerRole, Topology, TtlMonitor};
 use crate::core::flavor::Flavor;
 use crate::shell::lock::moment::{Moment, ServerTime};
 use crate::shell::server::wire::error::ServerError;
@@ -67,7 +67,7 @@ pub(crate) async fn ask(
         hosts: if hosts.is_empty() { seeds } else { hosts },
         local_time,
         clock_skew_ms: DateTime::from_system_time(middle).timestamp_millis() - local_time.timestamp_millis(),
-        part: part(flavor, &hello),
+        role: role(flavor, &hello),
         ttl_monitor: TtlMonitor::Unknown,
     })
 }
@@ -75,17 +75,17 @@ pub(crate) async fn ask(
 /// Reads from a hello what it tells of the server's part in a deployment. A config server names itself (mongo, `replication_info.cpp`); a member of a
 /// shard adds to each reply the time up to which a majority has confirmed (mongo, `service_entry_point_mongod.cpp`, `appendReplyMetadata`), and
 /// needs no privilege for it. A server that was started for a set, and has none yet or no longer, takes no writes.
-fn part(flavor: Flavor, hello: &Document) -> Part {
+fn role(flavor: Flavor, hello: &Document) -> ServerRole {
     if flavor != Flavor::MongoDb {
-        Part::Unknown
+        ServerRole::Unknown
     } else if hello.contains_key("configsvr") {
-        Part::ConfigServers
+        ServerRole::ConfigServers
     } else if hello.contains_key("lastCommittedOpTime") {
-        Part::Shard
+        ServerRole::Shard
     } else if hello.get_bool("isreplicaset").unwrap_or(false) {
-        Part::Whole
+        ServerRole::Whole
     } else {
-        Part::Unknown
+        ServerRole::Unknown
     }
 }
 
@@ -177,14 +177,14 @@ mod tests {
     fn a_hello_names_shards_and_config_servers() {
         let time = Bson::Timestamp(bson::Timestamp { time: 5, increment: 1 });
         for (hello, flavor, expected) in [
-            (doc! { "setName": "rs0" }, Flavor::MongoDb, Part::Unknown),
-            (doc! { "setName": "rs0", "lastCommittedOpTime": &time }, Flavor::MongoDb, Part::Shard),
-            (doc! { "setName": "rs0", "lastCommittedOpTime": &time, "configsvr": 2 }, Flavor::MongoDb, Part::ConfigServers),
-            (doc! { "setName": "rs0", "lastCommittedOpTime": &time }, Flavor::AmazonDocumentDb, Part::Unknown),
-            (doc! { "isreplicaset": true }, Flavor::MongoDb, Part::Whole),
-            (doc! {}, Flavor::MongoDb, Part::Unknown),
+            (doc! { "setName": "rs0" }, Flavor::MongoDb, ServerRole::Unknown),
+            (doc! { "setName": "rs0", "lastCommittedOpTime": &time }, Flavor::MongoDb, ServerRole::Shard),
+            (doc! { "setName": "rs0", "lastCommittedOpTime": &time, "configsvr": 2 }, Flavor::MongoDb, ServerRole::ConfigServers),
+            (doc! { "setName": "rs0", "lastCommittedOpTime": &time }, Flavor::AmazonDocumentDb, ServerRole::Unknown),
+            (doc! { "isreplicaset": true }, Flavor::MongoDb, ServerRole::Whole),
+            (doc! {}, Flavor::MongoDb, ServerRole::Unknown),
         ] {
-            assert_eq!(part(flavor, &hello), expected, "{hello} {flavor:?}");
+            assert_eq!(role(flavor, &hello), expected, "{hello} {flavor:?}");
         }
     }
 

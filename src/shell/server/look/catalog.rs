@@ -11,7 +11,7 @@ use futures_util::{StreamExt, stream};
 use super::{fields, figures, privileges};
 use crate::base::values::integer_in;
 use crate::core::facts::{
-    Catalog, Collection, CollectionKind, Figures, IndexFacts, Seen, SeenChild, SeenField, Target, TimeSeries,
+    Catalog, Collection, CollectionKind, Figures, IndexFacts, NamespaceFacts, SeenChild, SeenField, Target, TimeSeries,
 };
 use crate::core::policy::namespace::{Namespace, NamespacePattern, glob, why_never_swept};
 use crate::core::policy::{Child, Rule};
@@ -76,11 +76,11 @@ pub(crate) async fn targets(
     let selected = found.filter(|(rule, namespace, _)| is_selected(rule, namespace));
     let targets = stream::iter(selected.collect::<Vec<_>>()).map(|(rule, namespace, seen)| async move {
         let seen = match seen {
-            Seen::Collection(listed, _) => look(&deployment.charged_to(&rule.name, &namespace), *listed).await,
+            NamespaceFacts::Collection(listed, _) => look(&deployment.charged_to(&rule.name, &namespace), *listed).await,
             other => other,
         };
         let children = match (&rule.family, &seen) {
-            (Some(family), Seen::Collection(..)) => {
+            (Some(family), NamespaceFacts::Collection(..)) => {
                 children(&deployment.charged_to(&rule.name, &namespace), &namespace, &family.children).await
             }
             _ => Vec::new(),
@@ -96,14 +96,16 @@ async fn children(deployment: &Deployment, parents: &Namespace, children: &[Chil
     for child in children {
         let looked = match collection(deployment, &child.namespace).await {
             Ok(Some(listed)) => look(deployment, listed).await,
-            Ok(None) => Seen::Missing,
+            Ok(None) => NamespaceFacts::Missing,
             Err(cause) => {
                 let why = privileges::explain(&cause, &child.namespace, &["listCollections"]);
-                Seen::Unreadable { error: format!("looking for `{}`: {why}; nothing was deleted there", child.namespace) }
+                NamespaceFacts::Unreadable {
+                    error: format!("looking for `{}`: {why}; nothing was deleted there", child.namespace),
+                }
             }
         };
         let (field, parent_field) = match &looked {
-            Seen::Collection(..) => {
+            NamespaceFacts::Collection(..) => {
                 (field(deployment, &child.namespace, &child.field).await, field(deployment, parents, &child.parent_field).await)
             }
             _ => Default::default(),
@@ -296,45 +298,47 @@ fn index(entry: &Document) -> Option<IndexFacts> {
 }
 
 /// Returns the namespaces of a rule, with the results of the listing.
-fn namespaces(rule: &Rule, listings: &Listings) -> Vec<(Namespace, Seen)> {
+fn namespaces(rule: &Rule, listings: &Listings) -> Vec<(Namespace, NamespaceFacts)> {
     let pattern = &rule.namespace;
     let as_written = Namespace { database: pattern.database.clone(), collection: pattern.collection.clone() };
     if !rule.enabled {
-        return vec![(as_written, Seen::NotLookedFor)];
+        return vec![(as_written, NamespaceFacts::NotLookedFor)];
     }
     let mut found = Vec::new();
     for (database, listing) in listings.iter().filter(|(database, _)| glob(&pattern.database, database)) {
         match listing {
             Err(why) => {
                 let namespace = Namespace { database: database.clone(), collection: pattern.collection.clone() };
-                found.push((namespace, Seen::Unreadable { error: why.clone() }));
+                found.push((namespace, NamespaceFacts::Unreadable { error: why.clone() }));
             }
             Ok(listed) => {
                 let meant = listed.iter().filter(|listed| rule.stands_for(&listed.namespace)).cloned();
                 found.extend(
-                    meant.map(|listed| (listed.namespace.clone(), Seen::Collection(Box::new(listed), Figures::default()))),
+                    meant.map(|listed| {
+                        (listed.namespace.clone(), NamespaceFacts::Collection(Box::new(listed), Figures::default()))
+                    }),
                 );
             }
         }
     }
     if found.is_empty() {
-        found.push((as_written, Seen::Missing));
+        found.push((as_written, NamespaceFacts::Missing));
     }
     found
 }
 
 /// Reads everything that a sweep needs to know about a listed collection.
-async fn look(deployment: &Deployment, listed: Collection) -> Seen {
+async fn look(deployment: &Deployment, listed: Collection) -> NamespaceFacts {
     // Buckets are found along their `_id`, regardless of the indexes.
     let is_series = matches!(listed.kind, CollectionKind::TimeSeries(_));
     let needed = if is_series { ["find", "remove"] } else { ["find", "listIndexes"] };
     let storage = listed.storage();
     match look_closer(deployment, listed, is_series).await {
-        Ok(Some((collection, figures))) => Seen::Collection(Box::new(collection), figures),
-        Ok(None) => Seen::Missing,
+        Ok(Some((collection, figures))) => NamespaceFacts::Collection(Box::new(collection), figures),
+        Ok(None) => NamespaceFacts::Missing,
         Err(cause) => {
             let why = privileges::explain(&cause, &storage, &needed);
-            Seen::Unreadable { error: format!("looking at `{storage}`: {why}") }
+            NamespaceFacts::Unreadable { error: format!("looking at `{storage}`: {why}") }
         }
     }
 }

@@ -55,7 +55,7 @@ impl SearchTime {
 
 /// The result of looking for a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Seen {
+pub(crate) struct FieldPresence {
     /// Whether a document was found that has it.
     pub is_found: bool,
     /// Whether a document was found that tells what the field holds.
@@ -64,15 +64,19 @@ pub(crate) struct Seen {
 
 /// Looks for fields among the first documents of a rule's collection, for all of them in one query. `None` if the collection has no documents,
 /// which says nothing of a field.
-pub(crate) async fn look(deployment: &Deployment, rule: &SweepRule, fields: &[&NamedField]) -> Result<Option<Vec<Seen>>> {
+pub(crate) async fn look(
+    deployment: &Deployment,
+    rule: &SweepRule,
+    fields: &[&NamedField],
+) -> Result<Option<Vec<FieldPresence>>> {
     let queries = fields.iter().map(|field| field.query()).chain(fields.iter().filter_map(|field| field.known_by().cloned()));
     let matched = in_sample(deployment, rule, &queries.collect::<Vec<_>>()).await?;
     let (found, known) = matched.split_at(fields.len());
     let mut known = known.iter();
-    let seen: Vec<Seen> = fields
+    let seen: Vec<FieldPresence> = fields
         .iter()
         .zip(found)
-        .map(|(field, is_found)| Seen {
+        .map(|(field, is_found)| FieldPresence {
             is_found: *is_found,
             is_known: field.known_by().is_some() && known.next().is_some_and(|is_known| *is_known),
         })
@@ -130,15 +134,15 @@ pub(crate) async fn search(
     field: &NamedField,
     is_known: bool,
     time: &SearchTime,
-) -> Result<Seen> {
+) -> Result<FieldPresence> {
     if first(deployment, rule, &field.query(), time).await? {
-        return Ok(Seen { is_found: true, is_known: true });
+        return Ok(FieldPresence { is_found: true, is_known: true });
     }
     let is_known = match field.known_by() {
         Some(query) if !is_known => first(deployment, rule, query, time).await?,
         _ => is_known,
     };
-    Ok(Seen { is_found: false, is_known })
+    Ok(FieldPresence { is_found: false, is_known })
 }
 
 /// Tells whether a search found a document.
@@ -214,7 +218,7 @@ mod tests {
         let (rule, field) = rule();
         let expired = ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "operation exceeded time limit", "");
         let script = Script::new([ScriptedReply::Error(expired)]);
-        assert_eq!(search(&script.deployment(), &rule, &field, false, &SearchTime::new()).await, Ok(Seen::default()));
+        assert_eq!(search(&script.deployment(), &rule, &field, false, &SearchTime::new()).await, Ok(FieldPresence::default()));
         let sent = script.sent().remove(0);
         assert_eq!(sent.get_document("filter").ok(), Some(&doc! { "tll": { "$exists": true } }));
         assert_eq!(sent.get_document("hint").ok(), Some(&doc! { "$natural": -1 }));
@@ -238,7 +242,7 @@ mod tests {
         time.spend(Duration::from_millis(29_500));
         assert_eq!(time.next(), Some(Duration::from_millis(500)));
         time.spend(Duration::from_secs(9));
-        assert_eq!(search(&script.deployment(), &rule, &field, false, &time).await, Ok(Seen::default()));
+        assert_eq!(search(&script.deployment(), &rule, &field, false, &time).await, Ok(FieldPresence::default()));
         assert_eq!(script.sent().len(), 0);
     }
 

@@ -5,7 +5,7 @@ use bson::{DateTime, Document, doc};
 use crate::base::values::count_in;
 use crate::core::audit::troubles::OverdueCount;
 use crate::core::expiry::Expiry;
-use crate::core::facts::{Collection, CollectionKind, NativeTtl, Part, Scope, TtlMonitor};
+use crate::core::facts::{Collection, CollectionKind, NativeTtl, Scope, ServerRole, TtlMonitor};
 use crate::core::plan::buckets;
 use crate::core::policy::DateFormat;
 use crate::shell::server::Deployment;
@@ -92,7 +92,7 @@ pub(crate) async fn monitor(deployment: &Deployment) -> TtlMonitor {
     let asked = deployment.read("admin", doc! { "getParameter": 1, "ttlMonitorEnabled": 1 }).await;
     match asked.ok().and_then(|reply| reply.get_bool("ttlMonitorEnabled").ok()) {
         Some(false) => TtlMonitor::Off,
-        _ if deployment.facts.part == Part::Member => TtlMonitor::Maintenance,
+        _ if deployment.facts.role == ServerRole::Member => TtlMonitor::Maintenance,
         Some(true) => TtlMonitor::On,
         None => TtlMonitor::Unknown,
     }

@@ -37,7 +37,7 @@ pub(crate) struct Journal {
 
 /// The parents of a batch, whose children are yet to be deleted.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct JournalEntry {
     id: RawValue,
     /// The server's time before the parents were deleted.
     pub at: DateTime,
@@ -75,7 +75,7 @@ impl ChildPlace {
     }
 }
 
-impl Entry {
+impl JournalEntry {
     /// Reads an entry; `None` if it is not one.
     fn read(found: &RawDocumentBuf) -> Option<Self> {
         let list = |key| RawValue::at(found, key).filter(|list| list.kind() == ElementType::Array).map(|list| list.items());
@@ -118,9 +118,9 @@ impl Journal {
         (parents, ids): (Vec<RawValue>, Vec<RawValue>),
         children: Vec<ChildPlace>,
         _grant: &DeleteGrant,
-    ) -> std::result::Result<Entry, String> {
+    ) -> std::result::Result<JournalEntry, String> {
         let entered = async {
-            let entry = Entry { id: RawValue::of(ObjectId::new())?, at, field: field.to_owned(), parents, ids, children };
+            let entry = JournalEntry { id: RawValue::of(ObjectId::new())?, at, field: field.to_owned(), parents, ids, children };
             let mut retries = Retries::patient();
             self.deployment.create(&self.insert(&entry)?, |cause| retries.wait(cause)).await?;
             Ok(entry)
@@ -134,7 +134,7 @@ impl Journal {
         format!("{what} the journal `{}`: {why}", self.namespace)
     }
 
-    fn insert(&self, entry: &Entry) -> Result<ServerCommand> {
+    fn insert(&self, entry: &JournalEntry) -> Result<ServerCommand> {
         let text = |text: &str| RawValue::of(text);
         let ids = RawValue::list(&entry.ids)?;
         let ids = (entry.field != ParentKey::ID).then_some(("ids", &ids));
@@ -164,7 +164,7 @@ impl Journal {
     /// Returns the entry of an earlier run that follows another one, or the first. Those of this run are left to the rule that made them.
     ///
     /// Errors: the reason why the journal cannot be read.
-    pub(crate) async fn next(&self, last: Option<&Entry>) -> std::result::Result<Option<Entry>, String> {
+    pub(crate) async fn next(&self, last: Option<&JournalEntry>) -> std::result::Result<Option<JournalEntry>, String> {
         let after = last.map_or_else(Document::new, |last| doc! { "_id": { "$gt": last.id.decoded() } });
         let of_earlier_runs = doc! { "namespace": self.parents.to_string(), "run": { "$ne": &self.run_id } };
         let find = Query::find(&self.namespace, doc! { "$and": [of_earlier_runs, after] });
@@ -173,13 +173,18 @@ impl Journal {
         let Some(found) = found.first() else { return Ok(None) };
         let unread =
             || format!("reading the journal `{}`: a document in it is not one of sweeper's; nothing was deleted", self.namespace);
-        Entry::read(found).map(Some).ok_or_else(unread)
+        JournalEntry::read(found).map(Some).ok_or_else(unread)
     }
 
     /// Takes the places that are done out of an entry, and removes it with the last one.
     ///
     /// Errors: the reason why it may still be there.
-    pub(crate) async fn done(&self, entry: &Entry, done: &[ChildPlace], _grant: &DeleteGrant) -> std::result::Result<(), String> {
+    pub(crate) async fn done(
+        &self,
+        entry: &JournalEntry,
+        done: &[ChildPlace],
+        _grant: &DeleteGrant,
+    ) -> std::result::Result<(), String> {
         let is_last = entry.children.iter().all(|place| done.contains(place));
         let written = async {
             let collection = self.namespace.collection.as_str();
@@ -248,7 +253,7 @@ mod tests {
         let values = |numbers: &[f64]| numbers.iter().map(|number| RawValue::of(*number).unwrap()).collect::<Vec<_>>();
         let id = RawValue::of(0).unwrap();
         let (parents, ids) = (values(&[1.0, 2.0, 2.0, 3.0, 4.0]), values(&[10.0, 20.0, 21.0, 30.0, 40.0]));
-        let entry = Entry { id, at: DateTime::MIN, field: "n".into(), parents, ids, children: Vec::new() };
+        let entry = JournalEntry { id, at: DateTime::MIN, field: "n".into(), parents, ids, children: Vec::new() };
         // Numbers of all types are equal.
         let living = [&values(&[10.0, 21.0])[..], &[RawValue::of(30).unwrap()]].concat();
         assert_eq!(entry.keys_of_living(&living), values(&[1.0, 3.0]));
@@ -279,7 +284,7 @@ mod tests {
         let grant = DeleteGrant::new(false, Consent::NotAsked).unwrap();
         let id = || vec![RawValue::of(1).unwrap()];
         let children = vec![ChildPlace::read(&doc! { "namespace": "app.d", "field": "p" }.into()).unwrap()];
-        let entry = Entry {
+        let entry = JournalEntry {
             id: id().remove(0),
             at: DateTime::MIN,
             field: "_id".into(),
@@ -302,7 +307,7 @@ mod tests {
         use crate::testing::scripted::Script;
         let rule = crate::testing::made_up::with_children();
         let place = || ChildPlace::read(&doc! { "namespace": "app.d", "field": "p" }.into()).unwrap();
-        let entry = |field: &str| Entry {
+        let entry = |field: &str| JournalEntry {
             id: RawValue::of(1).unwrap(),
             at: DateTime::MIN,
             field: field.into(),

@@ -69,13 +69,13 @@ pub(crate) struct LoadWatch {
 /// The latest figures.
 #[derive(Clone)]
 pub(crate) struct LoadView {
-    pub seen: watch::Receiver<Seen>,
+    pub seen: watch::Receiver<LoadFindings>,
     asks: Arc<Notify>,
 }
 
 impl LoadView {
     /// Creates the view of the figures that are sent to a channel.
-    pub(crate) fn new(seen: watch::Receiver<Seen>) -> Self {
+    pub(crate) fn new(seen: watch::Receiver<LoadFindings>) -> Self {
         Self { seen, asks: Arc::new(Notify::new()) }
     }
 
@@ -92,7 +92,7 @@ impl LoadView {
 
 /// The findings of the watch so far.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct LoadFindings {
     /// `None` if the last look failed.
     pub looks: Option<Looks>,
     pub succeeded: u64,
@@ -129,7 +129,7 @@ impl LoadSource {
         if deployment.facts.topology == Topology::Sharded {
             return Self::Unknown(Some("all: mongos does not show the load of the shards".into()));
         }
-        let mut seen = Seen::default();
+        let mut seen = LoadFindings::default();
         match look(deployment).await {
             Err(cause) if cause.is_unauthorized() => {
                 return Self::Unknown(Some("all: the user may not read `serverStatus` (role `clusterMonitor`)".into()));
@@ -171,7 +171,7 @@ impl LoadSource {
     }
 }
 
-impl Seen {
+impl LoadFindings {
     /// Returns the state after so many looks that succeeded.
     #[cfg(test)]
     pub(crate) fn made_up(succeeded: u64, looks: Option<Looks>) -> Self {
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn others_are_those_whose_operations_are_not_the_own_ones() {
-        let mut seen = Seen::default();
+        let mut seen = LoadFindings::default();
         let mut look = |operations: u64, own| {
             let load = Load { operations: Some(operations), ..known() };
             seen.note(Ok(load), Some(INTERVAL), own);

@@ -14,13 +14,13 @@ use crate::shell::sweep::sources::child_pages::ChildPages;
 const PASSES: u32 = 3;
 
 /// A collection of children.
-pub(super) struct Member<'a> {
+pub(super) struct ChildSweep<'a> {
     pub child: &'a ChildRule,
     pub place: ChildPlace,
     pub engine: Engine<'a>,
 }
 
-impl<'a> Member<'a> {
+impl<'a> ChildSweep<'a> {
     pub(super) fn new(child: &'a ChildRule, engine: Engine<'a>) -> Self {
         Self { child, place: ChildPlace::of(child), engine }
     }

@@ -25,7 +25,7 @@ impl ParentSweep<'_> {
         let (most, left) = (self.engine.sweep.rule.limits.max_deletes, self.engine.allowance);
         let parents = most.zip(left).map_or(0, |(most, left)| most.saturating_sub(left));
         self.engine.allowance = limits.after(parents);
-        for index in 0..self.members.len() {
+        for index in 0..self.children.len() {
             while self.delete_orphans_of(index, limits).await? {}
         }
         Ok(())
@@ -35,7 +35,7 @@ impl ParentSweep<'_> {
     ///
     /// Errors: those of [`Self::delete_orphans`].
     async fn delete_orphans_of(&mut self, index: usize, limits: &OrphanLimits) -> Result<bool, End> {
-        let (sweep, child) = (self.engine.sweep.clone(), self.members[index].child);
+        let (sweep, child) = (self.engine.sweep.clone(), self.children[index].child);
         let before = parents::oldest_upload(sweep.rule.expiry.as_of);
         let search = children::orphans(&sweep.deployment, &sweep.rule, child, Some(before));
         let found = self.engine.wait(search).await?.map_err(|cause| search_failed(&cause))?;
@@ -45,7 +45,7 @@ impl ParentSweep<'_> {
 
     /// Deletes those of the orphans that still are old ones. Returns what [`Self::delete_orphans_of`] does.
     pub(super) async fn delete_found_orphans(&mut self, index: usize, found: &FoundOrphans) -> Result<bool, End> {
-        let (sweep, child) = (self.engine.sweep.clone(), self.members[index].child);
+        let (sweep, child) = (self.engine.sweep.clone(), self.children[index].child);
         let before = parents::oldest_upload(sweep.rule.expiry.as_of);
         let mut deleted = 0;
         for parents in found.parents.chunks(ABSENT_AT_ONCE) {
@@ -56,15 +56,15 @@ impl ParentSweep<'_> {
             let old: Vec<RawValue> = old.into_iter().map(|(parent, _)| parent).collect();
             let present = self.look(&child.parent_key, &old).await?;
             let in_time = doc! { "_id": { "$lt": before } };
-            let Self { engine: of_parents, members, .. } = self;
-            let member = &mut members[index];
-            let begun = member.engine.outcome().deleted;
-            member.engine.sweep.before_orphans.get_or_init(|| begun);
+            let Self { engine: of_parents, children, .. } = self;
+            let of_child = &mut children[index];
+            let begun = of_child.engine.outcome().deleted;
+            of_child.engine.sweep.before_orphans.get_or_init(|| begun);
             // Unlike other children they count towards the limits, those of the run included.
-            (member.engine.run, member.engine.allowance) = (of_parents.run, of_parents.allowance);
-            let ended = member.delete_found(&old, &present, in_time).await;
-            of_parents.allowance = member.engine.allowance;
-            deleted += member.engine.outcome().deleted - begun;
+            (of_child.engine.run, of_child.engine.allowance) = (of_parents.run, of_parents.allowance);
+            let ended = of_child.delete_found(&old, &present, in_time).await;
+            of_parents.allowance = of_child.engine.allowance;
+            deleted += of_child.engine.outcome().deleted - begun;
             ended?;
         }
         Ok(found.has_more && deleted > 0)
@@ -74,7 +74,7 @@ impl ParentSweep<'_> {
     ///
     /// Errors: the end of the sweep, with the reason.
     async fn may_be_orphans(&mut self, index: usize, limits: &OrphanLimits, found: u64) -> Result<(), End> {
-        let (sweep, child) = (self.engine.sweep.clone(), self.members[index].child);
+        let (sweep, child) = (self.engine.sweep.clone(), self.children[index].child);
         let documents = self.engine.wait(children::documents(&sweep.deployment, child, limits, found)).await?;
         let documents = documents.map_err(|cause| End::Failed(format!("counting children: {cause}; {AFTER_RULE}")))?;
         let namespace = child.rule.selection.namespace.clone();

@@ -243,7 +243,7 @@ async fn orphans_are_looked_for_again_only_if_the_pass_could_not_tell_of_all_and
         {
             assert_eq!(pass(parents, &script, is_there, has_more).await, goes_on, "{is_there} {has_more}");
         }
-        assert_eq!(parents.members[0].engine.outcome().deleted, 2);
+        assert_eq!(parents.children[0].engine.outcome().deleted, 2);
     })
     .await;
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::core::pace::ENOUGH;
 use crate::core::pace::pressure::{Growth, Load, Pressure, UNWATCHED};
-use crate::shell::server::watch::load::{LoadSource, LoadView, Seen};
+use crate::shell::server::watch::load::{LoadFindings, LoadSource, LoadView};
 
 /// Time between two looks at the server while it is spared: its dirty bytes can fall from the limit to almost none within a quarter of a second.
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
@@ -50,7 +50,7 @@ impl Deletes {
     }
 
     /// Takes in the last look, if it is a new one.
-    fn take_in(&mut self, seen: &Seen) {
+    fn take_in(&mut self, seen: &LoadFindings) {
         let Some(looks) = seen.looks else { return };
         match &self.look {
             Some((number, _)) if *number == seen.succeeded => return,
@@ -167,9 +167,9 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
 
     /// Returns what is seen of a server that others use, with a cache of 1000 MiB.
-    fn seen(number: u64, dirty: u64) -> Seen {
+    fn seen(number: u64, dirty: u64) -> LoadFindings {
         let last = Load { cache_size: Some(1000 * MIB), dirty: Some(dirty * MIB), ..Load::default() };
-        Seen::made_up(number, Some(Looks { last, before: None, is_unshared: false }))
+        LoadFindings::made_up(number, Some(Looks { last, before: None, is_unshared: false }))
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (most - 300, false));
         gate.ended(300);
         // Nothing is known.
-        sender.send_replace(Seen::made_up(2, None));
+        sender.send_replace(LoadFindings::made_up(2, None));
         gate.sent(9000);
         assert_eq!((gate.batch_limit(2000), gate.is_used_up()), (2000, false));
     }
@@ -217,7 +217,7 @@ mod tests {
         assert!(strict.pressure().is_some_and(|pressure| pressure.is_closed()));
         // Most of the cache is in use, and nothing of it waits to be written.
         let last = Load { cache_size: Some(1000 * MIB), cached: Some(800 * MIB), ..Load::default() };
-        sender.send_replace(Seen::made_up(3, Some(Looks { last, before: None, is_unshared: false })));
+        sender.send_replace(LoadFindings::made_up(3, Some(Looks { last, before: None, is_unshared: false })));
         assert!(strict.pressure().is_none() && strict.is_cramped());
     }
 }

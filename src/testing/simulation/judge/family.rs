@@ -10,7 +10,7 @@ use entries::names;
 
 use crate::testing::model::Deletion;
 use crate::testing::simulation::relations::{
-    ChildCollection, DAY, Family, ID, JOURNAL, TOLERANCE, has, is_same, name_of, values,
+    ChildCollection, DAY, ID, JOURNAL, SimulatedFamily, TOLERANCE, has, is_same, name_of, values,
 };
 use crate::testing::simulation::scenario::Scenario;
 
@@ -25,7 +25,7 @@ const FINDS_OUT: i64 = 5_000;
 
 /// All that happened to parents and to children, as far as no fail-over has taken it back.
 pub(super) struct FamilyJudge {
-    family: Family,
+    family: SimulatedFamily,
     /// Namespace of the parents.
     parents: String,
     /// The states of parents, one after another.

@@ -99,7 +99,7 @@ mod tests {
 
     use rustix::fs::{CWD, mknodat};
 
-    use super::super::super::{Disk, Entry, EntryKind};
+    use super::super::super::{DirEntry, Disk, EntryKind};
     use super::super::RealDisk;
     use super::*;
 
@@ -232,6 +232,6 @@ mod tests {
         let found = place.disk("a").entries(&place.at("a")).unwrap();
         let expected =
             [("broken", EntryKind::Link), ("db", EntryKind::Directory), ("link", EntryKind::Link), ("z", EntryKind::Other)];
-        assert_eq!(found, expected.map(|(name, kind)| Entry { name: name.to_owned(), kind }));
+        assert_eq!(found, expected.map(|(name, kind)| DirEntry { name: name.to_owned(), kind }));
     }
 }

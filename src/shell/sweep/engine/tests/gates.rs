@@ -16,11 +16,11 @@ use crate::core::plan::waits::{Wait, Waited};
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::watch::Watches;
 use crate::shell::server::watch::lag::LagSource;
-use crate::shell::server::watch::load::{LoadView, Seen};
+use crate::shell::server::watch::load::{LoadFindings, LoadView};
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::ServerError;
 use crate::shell::sweep::engine::Engine;
-use crate::shell::sweep::gates::Ended;
+use crate::shell::sweep::gates::EndedBatch;
 use crate::shell::sweep::gates::pressure::PressureGate;
 use crate::shell::sweep::{Limits, RuleSweep};
 use crate::testing::made_up::{self, planned};
@@ -190,7 +190,7 @@ async fn documents_that_were_not_deleted_do_not_count_for_the_rates() {
             engine.gates.rate = of_rule;
             engine.gates.taken(50);
             engine.gates.sent(50);
-            engine.gates.ended(&Ended { asked: 50, gone: 20, latency: None, rest: MS(0) });
+            engine.gates.ended(&EndedBatch { asked: 50, gone: 20, latency: None, rest: MS(0) });
             admitted(engine).await
         });
         assert_eq!(held_back.await, (MS(2000), waited(Wait::Rate, 2000)));
@@ -246,13 +246,13 @@ async fn a_batch_that_is_found_and_not_sent_leaves_its_part_of_the_limit_to_othe
 }
 
 /// Returns what is seen of a server that others use, with a cache of 1000 MiB: so many of them hold data, and so many wait to be written.
-pub(super) fn seen(look: u64, cached: u64, dirty: u64) -> Seen {
+pub(super) fn seen(look: u64, cached: u64, dirty: u64) -> LoadFindings {
     let last = Load { cache_size: Some(1000 * MIB), cached: Some(cached * MIB), dirty: Some(dirty * MIB), ..Load::default() };
-    Seen::made_up(look, Some(Looks { last, before: None, is_unshared: false }))
+    LoadFindings::made_up(look, Some(Looks { last, before: None, is_unshared: false }))
 }
 
 /// Returns the gate of a server that is watched.
-pub(super) fn watched(max_dirty: Option<f64>, now: Seen) -> (watch::Sender<Seen>, Option<PressureGate>) {
+pub(super) fn watched(max_dirty: Option<f64>, now: LoadFindings) -> (watch::Sender<LoadFindings>, Option<PressureGate>) {
     let (sender, receiver) = watch::channel(now);
     (sender, Some(PressureGate::on(max_dirty, LoadView::new(receiver))))
 }
@@ -314,7 +314,7 @@ async fn below_its_limits_a_server_gets_the_rest_that_the_last_batch_makes_due()
             engine.gates.pressure = Some(gate);
             assert_eq!(admitted(engine).await.0, MS(0));
             engine.gates.sent(1);
-            engine.gates.ended(&Ended { asked: 1, gone: 1, latency: Some(latency), rest: MS(0) });
+            engine.gates.ended(&EndedBatch { asked: 1, gone: 1, latency: Some(latency), rest: MS(0) });
             admitted(engine).await.0
         });
         let held_back = held_back.await;

@@ -2,7 +2,7 @@
 
 /// The part that the server has in a deployment, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Part {
+pub enum ServerRole {
     /// It was not looked for, or the user may not read what tells it.
     #[default]
     Unknown,
@@ -16,7 +16,7 @@ pub enum Part {
     Shard,
 }
 
-impl Part {
+impl ServerRole {
     /// Says why nothing may be written to the server; `None` if it is not known to be connected to without the rest of its deployment.
     pub fn detached(self) -> Option<&'static str> {
         match self {
