@@ -1,4 +1,5 @@
-//! Deletes expired documents from MongoDB as a TTL index would, for people who want to preview, limit, pace and account for the deletes.
+//! Deletes expired documents from MongoDB as a TTL index would, for people who want to preview, limit, pace and account for the
+//! deletes.
 //!
 //! This page is the map of the crate: the path of the data, the floors, the glossary, and recipes for the most frequent changes.
 //!
@@ -8,20 +9,21 @@
 //! policy -> facts from the server -> plan -> survey -> verdict -> sweep, or nothing -> report -> rendering
 //! ```
 //!
-//! A [`policy`](core::policy) is read and validated as a whole before anything is contacted. The server is asked for [`facts`](core::facts): its
-//! version and clock, and each collection with its indexes and native TTL settings. From both, [`plan`](core::plan) decides for each rule in each
-//! namespace: sweep, skip, refuse or fail.
+//! A [`policy`](core::policy) is read and validated as a whole before anything is contacted. The server is asked for
+//! [`facts`](core::facts): its version and clock, and each collection with its indexes and native TTL settings. From both,
+//! [`plan`](core::plan) decides for each rule in each namespace: sweep, skip, refuse or fail.
 //!
-//! One survey (`commands/survey.rs`) looks at the rules that may be swept, for every command: what decides, what a sweep goes by, and what is only told.
-//! A check asks for less of it than a dry run, and an audit for more. From the findings that decide follows the verdict (`core/plan/verdict.rs`): each
-//! command refuses the same rule for the same reason.
+//! One survey (`commands/survey.rs`) looks at the rules that may be swept, for every command: what decides, what a sweep goes by,
+//! and what is only told. A check asks for less of it than a dry run, and an audit for more. From the findings that decide
+//! follows the verdict (`core/plan/verdict.rs`): each command refuses the same rule for the same reason.
 //!
-//! A sweep then deletes in batches (`shell/sweep.rs`), with commands that each repeat the whole predicate of the rule. Before each batch one struct asks
-//! all gates; what a delete relies on, such as holds and parents, is read at the last moment before each command. The findings, the outcome of the sweep
-//! and the count after become one [`report`](core::report), which every format renders.
+//! A sweep then deletes in batches (`shell/sweep.rs`), with commands that each repeat the whole predicate of the rule. Before
+//! each batch one struct asks all gates; what a delete relies on, such as holds and parents, is read at the last moment before
+//! each command. The findings, the outcome of the sweep and the count after become one [`report`](core::report), which every
+//! format renders.
 //!
-//! One instant, `asOf`, is read from the server once per run. `expiry` derives every threshold from it; no other module decides which dates
-//! have expired.
+//! One instant, `asOf`, is read from the server once per run. `expiry` derives every threshold from it; no other module decides
+//! which dates have expired.
 //!
 //! # The floors
 //!
@@ -35,17 +37,19 @@
 //! | [`core`] | `policy`, `facts`, `flavor`, `expiry`, `plan`, `pace`, `native`, `draft`, `audit`, `report` | Values in, values out: no driver, no clock, no files, no tasks. |
 //! | [`base`] | texts, values, instants, exit codes, log, terminal, signals, stop and pause file | |
 //!
-//! `server` has seven rooms: `wire` (commands and their replies), `connect`, `delete`, `look` (all that is only read), `watch` (what is looked at
-//! again and again during a run), `own` (what the program keeps there, or puts back), and `pass` (whole collections in pieces).
+//! `server` has seven rooms. `wire` has commands and their replies; `connect` and `delete` do what they say. `look` has all that
+//! is only read, `watch` what is looked at again and again during a run. `own` is what the program keeps there, or puts back;
+//! `pass` goes through whole collections in pieces.
 //!
-//! No import points up, and no two files import each other; a module and the files of its own folder count as one. What is for tests lies under
-//! `testing` or `tests`, or is named `tests.rs`. The tests in `testing/floors.rs` read the source and fail on what breaks this.
+//! No import points up, and no two files import each other; a module and the files of its own folder count as one. What is for
+//! tests lies under `testing` or `tests`, or is named `tests.rs`. The tests in `testing/floors.rs` read the source and fail on
+//! what breaks this.
 //!
 //! # Safety
 //!
 //! - A delete needs a `DeleteGrant`, which only a real sweep can create: a dry run has no way to write.
-//! - Every delete command repeats the whole predicate of its rule next to the restriction that names the batch. A document whose date, ttl or
-//!   filter field has moved since it was found stays. Sending a command twice is harmless.
+//! - Every delete command repeats the whole predicate of its rule next to the restriction that names the batch. A document whose
+//!   date, ttl or filter field has moved since it was found stays. Sending a command twice is harmless.
 //! - Nothing starts as "complete": a report is made of values that say what happened.
 //!
 //! # Glossary
@@ -67,17 +71,21 @@
 //!
 //! # Recipes
 //!
-//! - **A policy key**: an entry in `core/policy/keys.rs` (name, kind, bounds, sentence), a field in [`core::policy::Rule`], and a line in
-//!   `core/policy/rule.rs` that fills it. Checks, default, JSON Schema and `docs/policy-keys.md` follow from the table; a test compares the page.
-//! - **A report field**: a field with a doc comment in [`core::report::RuleReport`], filled in `RuleReport::of`, and a line where people read it:
-//!   `core/report/lines/facts.rs` for the notes of a table, `core/report/html/rule.rs` for the page. JSON, its schema, CSV, differences and the
-//!   history follow from the type. A test fails on a field that nobody is shown, unless it is listed as one for programs.
-//! - **A command**: a variant of [`commands::cli::Command`], its options in `commands/cli/args.rs`, a file in `commands/`, and a line in the
-//!   dispatcher of [`commands`]. The README has a table of the commands; a test compares it.
-//! - **A gate**, which may hold a rule back: its key with a field in `core/policy/limits.rs`, a row in `core/plan/waits.rs`, and a file in
-//!   `shell/sweep/gates`, opened and asked in `shell/sweep/gates.rs`. Report, schema, metrics and history follow from the row.
-//! - **A flavor**: a variant of [`core::flavor::Flavor`], the evidence by which it is recognised, and its capabilities. A proxy under
-//!   `tests/it/support/proxy` plays what its vendor documents; a server of the flavor runs the suites of `tests/it/support/server.rs`.
+//! - **A policy key**: an entry in `core/policy/keys.rs` (name, kind, bounds, sentence), a field in [`core::policy::Rule`], and a
+//!   line in `core/policy/rule.rs` that fills it. Checks, default, JSON Schema and `docs/policy-keys.md` follow from the table; a
+//!   test compares the page.
+//! - **A report field**: a field with a doc comment in [`core::report::RuleReport`], filled in `RuleReport::of`, and a line where
+//!   people read it: `core/report/lines/facts.rs` for the notes of a table, `core/report/html/rule.rs` for the page. JSON, its
+//!   schema, CSV, differences and the history follow from the type. A test fails on a field that nobody is shown, unless it is
+//!   listed as one for programs.
+//! - **A command**: a variant of [`commands::cli::Command`], its options in `commands/cli/args.rs`, a file in `commands/`, and a
+//!   line in the dispatcher of [`commands`]. The README has a table of the commands; a test compares it.
+//! - **A gate**, which may hold a rule back: its key with a field in `core/policy/limits.rs`, a row in `core/plan/waits.rs`, and
+//!   a file in `shell/sweep/gates`, opened and asked in `shell/sweep/gates.rs`. Report, schema, metrics and history follow from
+//!   the row.
+//! - **A flavor**: a variant of [`core::flavor::Flavor`], the evidence by which it is recognised, and its capabilities. A proxy
+//!   under `tests/it/support/proxy` plays what its vendor documents; a server of the flavor runs the suites of
+//!   `tests/it/support/server.rs`.
 //!
 //! # In code
 //!
@@ -137,8 +145,8 @@
 //!
 //! # Comments
 //!
-//! A doc comment begins with a third-person verb (functions) or a noun (types, fields, constants), and with `Whether` only on a bool. Comments
-//! give reasons. A comment on a rule that a server or a document imposes names the source.
+//! A doc comment begins with a third-person verb (functions) or a noun (types, fields, constants), and with `Whether` only on a
+//! bool. Comments give reasons. A comment on a rule that a server or a document imposes names the source.
 
 // A test may fail by a panic; nothing else may.
 #![cfg_attr(test, allow(clippy::unwrap_used))]

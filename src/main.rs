@@ -45,12 +45,12 @@ fn main() -> ExitCode {
     code.into()
 }
 
-/// Lets all threads share one heap, which gives back what is free at its end; larger buffers, such as those of documents of several megabytes, are
-/// mappings of their own, which go back as soon as they are free.
+/// Lets all threads share one heap, which gives back what is free at its end; larger buffers, such as those of documents of
+/// several megabytes, are mappings of their own, which go back as soon as they are free.
 ///
-/// A rule with 100,000 holds has commands of 2.5 MB, of which the driver makes copies. By default glibc keeps what was freed of them in a heap per
-/// thread: a third more memory. As mappings they take the least memory, but the system has to clear their pages again and again, which took an eighth
-/// of the time of such a sweep.
+/// A rule with 100,000 holds has commands of 2.5 MB, of which the driver makes copies. By default glibc keeps what was freed of
+/// them in a heap per thread: a third more memory. As mappings they take the least memory, but the system has to clear their
+/// pages again and again, which took an eighth of the time of such a sweep.
 fn share_one_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     #[expect(unsafe_code, reason = "no crate has a safe call for it")]

@@ -1,7 +1,8 @@
-//! Archiving and deleting: sweeper compared with a dump of the expired documents, written and fsynced, and one `deleteMany` after it.
+//! Archiving and deleting: sweeper compared with a dump of the expired documents, written and fsynced, and one `deleteMany` after
+//! it.
 //!
-//! The dump works as `mongodump --query` does for one collection: it writes the documents of one cursor, as they come, into one file. Both
-//! compress with zstd at level 1.
+//! The dump works as `mongodump --query` does for one collection: it writes the documents of one cursor, as they come, into one
+//! file. Both compress with zstd at level 1.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Wall time and written pages in collections that the cache does not hold: each order of the deletes compared with one `deleteMany` along the
-//! index, one in the order of the storage, and the TTL monitor.
+//! Wall time and written pages in collections that the cache does not hold: each order of the deletes compared with one
+//! `deleteMany` along the index, one in the order of the storage, and the TTL monitor.
 
 use crate::Args;
 use crate::deletion::Deletion;

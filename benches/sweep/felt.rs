@@ -15,8 +15,8 @@ use crate::runs::percentile;
 use crate::server::Server;
 use crate::storage::Work;
 
-/// Time in a round during which the foreground has the server to itself: that from one checkpoint to the next, because each is felt
-/// (MongoDB manual, `storage.syncPeriodSecs`).
+/// Time in a round during which the foreground has the server to itself: that from one checkpoint to the next, because each is
+/// felt (MongoDB manual, `storage.syncPeriodSecs`).
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Time that the foreground runs before the deletes begin, so that its connections are open by then.
@@ -50,8 +50,8 @@ impl Felt {
     }
 }
 
-/// Runs a foreground of this many operations per second while a peer deletes from a layout with odd numbers as the `_id`s of what is live, and
-/// asserts that exactly the live documents are left.
+/// Runs a foreground of this many operations per second while a peer deletes from a layout. What is live has odd numbers as
+/// `_id`s; asserts that exactly these documents are left.
 pub(crate) async fn feel(server: &Server, layout: &Layout, documents: i64, rate: u32, peer: Option<Peer>) -> Felt {
     let c = server.collection();
     let expected = Expected::count(layout, &c).await;
@@ -78,8 +78,8 @@ pub(crate) async fn feel(server: &Server, layout: &Layout, documents: i64, rate:
     Felt { deletion: peer.is_some().then_some(deletion), expired: expected.expired, work, latencies }
 }
 
-/// Returns the same collection over connections of its own, as many as a stall may need: the server is not to blame for a wait for a
-/// connection.
+/// Returns the same collection over connections of its own, as many as a stall may need: the server is not to blame for a wait
+/// for a connection.
 async fn foreground(server: &Server) -> Collection<Document> {
     let mut options = ClientOptions::parse(server.uri()).await.expect("options");
     options.max_pool_size = Some(100);

@@ -1,4 +1,5 @@
-//! Fills a collection, with the same documents each time, and compares the documents that a run left with those that it had to leave.
+//! Fills a collection, with the same documents each time, and compares the documents that a run left with those that it had to
+//! leave.
 
 use mongodb::Collection;
 use mongodb::bson::{Document, doc};
@@ -12,7 +13,8 @@ use crate::server::Server;
 /// Documents of one insert.
 const BATCH: i64 = 10_000;
 
-/// Drops the collection and fills it again, with the same documents in the same order each time. The indexes come last, which takes the least time.
+/// Drops the collection and fills it again, with the same documents in the same order each time. The indexes come last, which
+/// takes the least time.
 pub(crate) async fn fill(server: &Server, layout: &Layout, documents: i64) -> Collection<Document> {
     let c = server.collection();
     c.drop().await.expect("a drop");
@@ -22,7 +24,8 @@ pub(crate) async fn fill(server: &Server, layout: &Layout, documents: i64) -> Co
     c
 }
 
-/// Drops the collection and fills it again. The indexes come first, so that they have the pages that documents leave which come one by one.
+/// Drops the collection and fills it again. The indexes come first, so that they have the pages that documents leave which come
+/// one by one.
 pub(crate) async fn grow(server: &Server, layout: &Layout, documents: i64) {
     let c = server.collection();
     c.drop().await.expect("a drop");
@@ -69,8 +72,8 @@ impl Expected {
         Self { expired, live }
     }
 
-    /// Asserts that the run left exactly the live documents. Nothing is inserted meanwhile, so if as many documents are left as were live, and
-    /// none of them has expired, they are the same.
+    /// Asserts that the run left exactly the live documents. Nothing is inserted meanwhile, so if as many documents are left as
+    /// were live, and none of them has expired, they are the same.
     pub(crate) async fn assert_left(&self, layout: &Layout, c: &Collection<Document>) {
         let expired = c.count_documents(layout.expired()).await.expect("a count");
         let all = c.estimated_document_count().await.expect("a count");

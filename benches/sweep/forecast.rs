@@ -138,7 +138,8 @@ async fn last_entry(oplog: &Collection<Document>) -> Timestamp {
     last.get_timestamp("ts").expect("its time")
 }
 
-/// Returns the bytes of all entries after this one, without those that only show that the primary is there: nothing else writes meanwhile.
+/// Returns the bytes of all entries after this one, without those that only show that the primary is there: nothing else writes
+/// meanwhile.
 async fn written_since(oplog: &Collection<Document>, since: Timestamp) -> f64 {
     let stages = [
         doc! { "$match": { "ts": { "$gt": since }, "op": { "$ne": "n" } } },

@@ -1,4 +1,5 @@
-//! The cost to other clients: the latency of a client that works on live documents of the collection while the expired ones are deleted.
+//! The cost to other clients: the latency of a client that works on live documents of the collection while the expired ones are
+//! deleted.
 
 use crate::Args;
 use crate::deletion::Usage;

@@ -1,5 +1,5 @@
-//! The latency of a query for the oldest document, as of a queue, before a mass delete, during it and after it: the server walks along the keys of
-//! the index whose documents are gone, until the storage engine has removed them.
+//! The latency of a query for the oldest document, as of a queue, before a mass delete, during it and after it: the server walks
+//! along the keys of the index whose documents are gone, until the storage engine has removed them.
 
 use std::ops::Range;
 use std::sync::Arc;

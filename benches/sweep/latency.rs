@@ -1,5 +1,5 @@
-//! The speed of deletes on a server with a fixed latency for each command, as a majority in another region, a busy disk or a service in front of the
-//! server have it.
+//! The speed of deletes on a server with a fixed latency for each command. A majority in another region, a busy disk or a service
+//! in front of the server has one.
 
 use mongodb::bson::{Document, doc};
 

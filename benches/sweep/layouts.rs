@@ -1,4 +1,5 @@
-//! Wall time over the layouts of a collection: sweeper compared with one `deleteMany`, the TTL monitor and the script everyone writes.
+//! Wall time over the layouts of a collection: sweeper compared with one `deleteMany`, the TTL monitor and the script everyone
+//! writes.
 
 use crate::Args;
 use crate::layout::{self, Layout};

@@ -17,7 +17,8 @@ use tokio::task::JoinHandle;
 pub(crate) struct Sample {
     /// Instant at which the operation was due.
     pub scheduled: Instant,
-    /// Time from `scheduled` until the answer. A wait for earlier operations counts, so that a stall shows in all operations that it delays.
+    /// Time from `scheduled` until the answer. A wait for earlier operations counts, so that a stall shows in all operations that
+    /// it delays.
     pub latency: Duration,
 }
 
@@ -28,7 +29,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Begins `rate` operations per second: alternately reads and updates, of random documents whose `_id` is an odd number below `documents`.
+    /// Begins `rate` operations per second: alternately reads and updates, of random documents whose `_id` is an odd number below
+    /// `documents`.
     pub(crate) fn start(c: Collection<Document>, documents: i64, rate: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();

@@ -1,7 +1,8 @@
 //! The time and the cost of deleting: sweeper compared with what people use otherwise, as ratios within one run.
 //!
-//! `cargo bench --bench sweep` runs every section; `-- --only layouts --case random --documents 100000 --rounds 1` a part of one. Each
-//! section has a fresh mongod of its own. Figures are reported but not asserted; every run asserts that it left exactly the right documents.
+//! `cargo bench --bench sweep` runs every section; `-- --only layouts --case random --documents 100000 --rounds 1` a part of one.
+//! Each section has a fresh mongod of its own. Figures are reported but not asserted; every run asserts that it left exactly the
+//! right documents.
 
 #![allow(clippy::print_stdout)]
 
@@ -50,7 +51,8 @@ struct Args {
     /// Only layouts whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     case: String,
-    /// Documents in a collection of the sections layouts, count, beyond-cache and forecast; in most layouts about half of them have expired
+    /// Documents in a collection of the sections layouts, count, beyond-cache and forecast; in most layouts about half of them
+    /// have expired
     #[arg(long, value_name = "N", default_value_t = 400_000, value_parser = clap::value_parser!(i64).range(1..))]
     documents: i64,
     /// Rounds of which the median is taken; sweeps in the section oplog
@@ -65,8 +67,9 @@ struct Args {
     /// Operations of the foreground per second
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     foreground_rate: u32,
-    /// The server's cache in megabytes. It moves times and ratios: compare only runs with the same [default: 10000, which holds every collection,
-    /// as a server's own default does; 256, where eviction is what is measured, in the sections beyond-cache and pressure]
+    /// The server's cache in megabytes. It moves times and ratios: compare only runs with the same [default: 10000, which holds
+    /// every collection, as a server's own default does; 256, where eviction is what is measured, in the sections beyond-cache
+    /// and pressure]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(256..))]
     cache: Option<u32>,
     /// Documents of 1 kB to archive and delete in the section archive, of twice as many

@@ -1,8 +1,8 @@
 //! A port of the rule of niceDeleteMany.js, version 0.2.6, by MongoDB's support engineers (github.com/mongodb/support-tools).
 //!
-//! Ids come in the order of the date and are deleted by `_id` only, 100 at a time, at least four commands at once. Before each command the rule
-//! reads `serverStatus` and waits while clients have to evict pages. The script also asks for parameters and for the state of the set
-//! each time, and keeps all ids in the memory of the server: the port does not, which is in its favour.
+//! Ids come in the order of the date and are deleted by `_id` only, 100 at a time, at least four commands at once. Before each
+//! command the rule reads `serverStatus` and waits while clients have to evict pages. The script also asks for parameters and for
+//! the state of the set each time, and keeps all ids in the memory of the server: the port does not, which is in its favour.
 
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const BATCH: usize = 100;
 /// Delete commands at once, if the machine has no more cores than that.
 const LEAST_AT_ONCE: usize = 4;
 
-/// WiredTiger's targets and triggers in percent of the cache, which the script takes unless the server is configured otherwise. From a target on
-/// the server's own threads evict; from a trigger on clients evict as well.
+/// WiredTiger's targets and triggers in percent of the cache, which the script takes unless the server is configured otherwise.
+/// From a target on the server's own threads evict; from a trigger on clients evict as well.
 const CACHE_TRIGGER: f64 = 95.0;
 const DIRTY: [f64; 2] = [5.0, 20.0];
 const UPDATES: [f64; 2] = [2.5, 10.0];

@@ -1,5 +1,5 @@
-//! `minOplogWindow` beside others who write: what the window of a full oplog is at its shortest during a sweep, and whether a change stream that
-//! was opened before can be resumed.
+//! `minOplogWindow` beside others who write: what the window of a full oplog is at its shortest during a sweep, and whether a
+//! change stream that was opened before can be resumed.
 
 mod consumer;
 mod looks;
@@ -24,8 +24,8 @@ use writer::Writer;
 /// Size of the oplog in megabytes, the least that a server takes.
 const OPLOG: &str = "990";
 
-/// Seconds between two checkpoints. Entries are only removed up to the last one: with the usual minute, as long as the whole window here, the oplog
-/// would have twice its size at times.
+/// Seconds between two checkpoints. Entries are only removed up to the last one: with the usual minute, as long as the whole
+/// window here, the oplog would have twice its size at times.
 const CHECKPOINTS: &str = "1";
 
 /// Documents that a sweep may delete, and those that it must leave.
@@ -99,8 +99,8 @@ pub(crate) async fn run(args: &Args) {
     let mut runs = Vec::new();
     for rounds in (0..args.rounds).step_by(PERCENT.len()) {
         let percents = &PERCENT[..PERCENT.len().min((args.rounds - rounds) as usize)];
-        // All at once: filling takes the whole oplog, and the first sweep begins in one that only the writer has written. The others find the deletes of
-        // those before them as well.
+        // All at once: filling takes the whole oplog, and the first sweep begins in one that only the writer has written. The
+        // others find the deletes of those before them as well.
         for percent in percents {
             fill(&collection(&server, *percent)).await;
         }

@@ -1,5 +1,5 @@
-//! The cost to other clients beyond the cache: the latency of a client that works on live documents of a collection that the cache does not
-//! hold, while the expired ones are deleted.
+//! The cost to other clients beyond the cache: the latency of a client that works on live documents of a collection that the
+//! cache does not hold, while the expired ones are deleted.
 
 use mongodb::bson::doc;
 

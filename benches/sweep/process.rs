@@ -24,7 +24,8 @@ pub(crate) struct Ended {
     pub cpu: Duration,
 }
 
-/// Runs a command to its end. No other child may be waited for meanwhile, because the processor time is taken from the sum over all children.
+/// Runs a command to its end. No other child may be waited for meanwhile, because the processor time is taken from the sum over
+/// all children.
 pub(crate) fn run(mut command: Command) -> Ended {
     let before = cpu_of_children();
     let over = AtomicBool::new(false);

@@ -27,7 +27,8 @@ pub(crate) fn most(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     values.into_iter().max_by(f64::total_cmp)
 }
 
-/// Returns the value that this share of the values does not exceed, by nearest rank; `None` if there are no values. `values` must ascend.
+/// Returns the value that this share of the values does not exceed, by nearest rank; `None` if there are no values. `values` must
+/// ascend.
 pub(crate) fn percentile(values: &[Duration], share: f64) -> Option<Duration> {
     let rank = (values.len() as f64 * share).ceil() as usize;
     values.get(rank.max(1) - 1).copied()

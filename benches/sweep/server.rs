@@ -37,7 +37,8 @@ impl Server {
 
     /// Starts the server with more arguments.
     pub(crate) async fn start_with(cache: u32, args: &'static [&'static str]) -> Self {
-        // The monitor reads the length of its sleep when the sleep begins; if the length were set later, the first pass would come after a minute.
+        // The monitor reads the length of its sleep when the sleep begins; if the length were set later, the first pass would
+        // come after a minute.
         let start = move || ReplicaSet::start(1, &[&["--setParameter", "ttlMonitorSleepSecs=1"], args].concat());
         let set = tokio::task::spawn_blocking(start).await.expect("a replica set");
         let client = set.client().await;

@@ -56,8 +56,8 @@ pub enum LogFormat {
 
 /// Installs the log for the rest of the process.
 ///
-/// `verbose` is the number of `-v`: 0 shows warnings, 1 also the steps of the run, 2 also every command that is sent (without its body).
-/// `quiet` shows only errors.
+/// `verbose` is the number of `-v`: 0 shows warnings, 1 also the steps of the run, 2 also every command that is sent (without its
+/// body). `quiet` shows only errors.
 pub fn install(format: LogFormat, verbose: u8, quiet: bool) {
     let layer = layer(format, terminal::stderr).with_filter(targets(format, verbose, quiet));
     tracing_subscriber::registry().with(layer).init();
@@ -106,8 +106,8 @@ where
     }
 }
 
-/// Formats an event as `level: message` with the lines below it, without its other fields. A line break inside of a message is shown as an escape:
-/// no name from outside can write a line of the log.
+/// Formats an event as `level: message` with the lines below it, without its other fields. A line break inside of a message is
+/// shown as an escape: no name from outside can write a line of the log.
 struct TextFormat;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for TextFormat {
@@ -165,7 +165,8 @@ impl Fields {
     }
 }
 
-/// Takes out the numbers that the standard library writes behind the operating system's words for an error: `No such file or directory (os error 2)`.
+/// Takes out the numbers that the standard library writes behind the operating system's words for an error:
+/// `No such file or directory (os error 2)`.
 fn without_numbers(text: &str) -> String {
     let mut parts = text.split(OS_ERROR);
     let first = parts.next().unwrap_or_default().to_owned();

@@ -129,8 +129,8 @@ pub(crate) fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// Replaces a file as a whole. One that can be written, but not replaced, is written in its place: a file that is mounted by itself, or that of another
-/// user in a directory with the sticky bit.
+/// Replaces a file as a whole. One that can be written, but not replaced, is written in its place: a file that is mounted by
+/// itself, or that of another user in a directory with the sticky bit.
 fn replace(temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> {
     let Err(cause) = filled(temporary, text)?.persist(path) else { return Ok(()) };
     overwrite(path, text).map_err(|_| cause.error)

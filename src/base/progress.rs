@@ -52,8 +52,8 @@ struct Tally {
     /// Expired documents of all rules together, if each rule counted them beforehand.
     expected: Option<u64>,
     begun: Instant,
-    /// Instant of each line in the second half of the sweep so far, and the deletes up to then; the first is before that. The time that is left is
-    /// expected from these: what begins a sweep, such as a first batch that was too large, says little.
+    /// Instant of each line in the second half of the sweep so far, and the deletes up to then; the first is before that. The
+    /// time that is left is expected from these: what begins a sweep, such as a first batch that was too large, says little.
     lines: VecDeque<(Instant, u64)>,
     running: BTreeMap<usize, Running>,
 }
@@ -77,7 +77,8 @@ pub(crate) struct RuleProgress<'a> {
 }
 
 impl Progress {
-    /// Begins the progress of a sweep. `expected` is the number of expired documents of all rules together, if each rule counted them.
+    /// Begins the progress of a sweep. `expected` is the number of expired documents of all rules together, if each rule counted
+    /// them.
     pub(crate) fn new(show: Show, rules: usize, expected: Option<u64>) -> Self {
         Self::on(&terminal::stderr(), show, rules, expected)
     }
@@ -263,7 +264,8 @@ fn waiting(waits: &Waits) -> Option<String> {
     waits.lock().as_ref().filter(|(_, since)| since.elapsed() >= MIN_SHOWN_WAIT).map(|(why, _)| why.clone())
 }
 
-/// Returns the time that the remaining documents take if they take as long as those that were deleted in a time; `None` if there were none.
+/// Returns the time that the remaining documents take if they take as long as those that were deleted in a time; `None` if there
+/// were none.
 pub(crate) fn time_left(remaining: u64, deleted: u64, elapsed: Duration) -> Option<Duration> {
     (deleted > 0)
         .then(|| Duration::try_from_secs_f64(elapsed.as_secs_f64() * remaining as f64 / deleted as f64).unwrap_or(Duration::MAX))

@@ -1,5 +1,5 @@
-//! Values that messages of a server or of the driver may quote, and that must not be shown: passwords, and what environment variables stand for in
-//! filters.
+//! Values that messages of a server or of the driver may quote, and that must not be shown: passwords, and what environment
+//! variables stand for in filters.
 
 use parking_lot::RwLock;
 

@@ -1,7 +1,7 @@
 //! Requests to stop a run: SIGINT, SIGTERM, SIGHUP, a stop file, and the end of its maximum duration.
 //!
-//! The first signal lets the batch in flight end, the second ends the process at once, once it has said what it knows. A hang-up is never the second: a
-//! terminal that is closed sends several, one by the kernel and one by the shell.
+//! The first signal lets the batch in flight end, the second ends the process at once, once it has said what it knows. A hang-up
+//! is never the second: a terminal that is closed sends several, one by the kernel and one by the shell.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -44,8 +44,8 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Takes over the signals for the rest of the process. SIGHUP is one of them unless the process was told to ignore it, as `nohup` does. Needs a
-    /// tokio runtime.
+    /// Takes over the signals for the rest of the process. SIGHUP is one of them unless the process was told to ignore it, as
+    /// `nohup` does. Needs a tokio runtime.
     ///
     /// Errors: the operating system refuses the handlers.
     pub(crate) fn listen() -> std::io::Result<Self> {
@@ -69,7 +69,8 @@ impl Stop {
         let idle = is_idle.clone();
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let mut of_process = Signals { interrupt, terminate, hangup };
-        // With a handler, the write fails with an error instead, and the run says what it deleted. The handler stays when this is dropped.
+        // With a handler, the write fails with an error instead, and the run says what it deleted. The handler stays when this is
+        // dropped.
         drop(signal(SignalKind::from_raw(FILE_SIZE_EXCEEDED))?);
         tokio::spawn(async move {
             let code = of_process.next().await;
@@ -241,8 +242,8 @@ impl Signals {
     }
 }
 
-/// Whether the process was started so that SIGHUP does nothing, as `nohup` starts it. A system that does not tell counts as one where it does
-/// something: it then ends a run, and nothing is lost.
+/// Whether the process was started so that SIGHUP does nothing, as `nohup` starts it. A system that does not tell counts as one
+/// where it does something: it then ends a run, and nothing is lost.
 fn ignores_hangup() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| is_hangup_ignored(&status))
 }
@@ -253,7 +254,8 @@ fn is_hangup_ignored(status: &str) -> bool {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Returns the reason why a file of this kind, `stop` or `pause`, does so to a run: it exists, or its existence cannot be determined.
+/// Returns the reason why a file of this kind, `stop` or `pause`, does so to a run: it exists, or its existence cannot be
+/// determined.
 pub(crate) fn find_file(kind: &str, path: &Path) -> Option<String> {
     match path.symlink_metadata() {
         Ok(_) => Some(format!("the {kind} file `{}` exists", path.display())),

@@ -1,4 +1,5 @@
-//! Standard error: lines that change, such as bars, below those that stay, such as warnings. A reader that stops reading holds nothing up.
+//! Standard error: lines that change, such as bars, below those that stay, such as warnings. A reader that stops reading holds
+//! nothing up.
 
 mod queue;
 
@@ -46,7 +47,8 @@ pub(crate) fn settle() {
     }
 }
 
-/// Writes a text that a person has to see, such as a question, after everything that was logged before, and waits until it is shown.
+/// Writes a text that a person has to see, such as a question, after everything that was logged before, and waits until it is
+/// shown.
 ///
 /// Errors: standard error cannot be written.
 pub(crate) fn show(text: &str) -> io::Result<()> {
@@ -143,7 +145,8 @@ impl Write for Terminal {
     }
 }
 
-/// Takes the lines of each frame from the bars, and none of the moves by which they would remove the last one: [`frame`] says why.
+/// Takes the lines of each frame from the bars, and none of the moves by which they would remove the last one: [`frame`] says
+/// why.
 impl TermLike for Terminal {
     fn width(&self) -> u16 {
         // A bar no longer than it needs to be: a terminal that is made narrower scrolls by the rows of the lines that it breaks.
@@ -194,8 +197,9 @@ impl TermLike for Terminal {
 
 /// Returns the text that draws lines and leaves the cursor at the beginning of the first, so that [`CLEAR`] removes them.
 ///
-/// Most terminals break their lines when they are made narrower, and some do not. From below the lines, their rows could then no longer be counted;
-/// the cursor stays with the text at which it is. While the lines are drawn, the terminal breaks none, whatever it takes for the width of a character.
+/// Most terminals break their lines when they are made narrower, and some do not. From below the lines, their rows could then no
+/// longer be counted; the cursor stays with the text at which it is. While the lines are drawn, the terminal breaks none,
+/// whatever it takes for the width of a character.
 fn frame(lines: &[String], width: usize) -> String {
     let up = match lines.len() {
         0 => return String::new(),

@@ -39,8 +39,8 @@ pub struct Cli {
 pub enum Command {
     /// Write a first policy, after a few questions
     ///
-    /// With a connection string it shows the collections and their date fields to choose from; it reads only. Without a terminal the
-    /// answers come from --namespace, --field and --expire-after, and a warning names what does not fit the deployment.
+    /// With a connection string it shows the collections and their date fields to choose from; it reads only. Without a terminal
+    /// the answers come from --namespace, --field and --expire-after, and a warning names what does not fit the deployment.
     ///
     /// Writes to the file of --output, else of --policy. Only --force replaces a file.
     #[command(after_help = help::INIT_EXAMPLES)]
@@ -52,15 +52,15 @@ pub enum Command {
     Check(CheckArgs),
     /// Show what would be deleted, what comes next, what never expires
     ///
-    /// A dry run with the full report, which also has ages, and the reasons why documents never expire. Never writes. In collections with
-    /// more than 1,000,000 documents the ages come from a sample of some 100,000, unless --exact is given. The count of what has expired is
-    /// always exact. A user with the role `read` is enough.
+    /// A dry run with the full report, which also has ages, and the reasons why documents never expire. Never writes. In
+    /// collections with more than 1,000,000 documents the ages come from a sample of some 100,000, unless --exact is given. The
+    /// count of what has expired is always exact. A user with the role `read` is enough.
     #[command(after_help = help::AUDIT_EXAMPLES, after_long_help = help::with_exit_codes(help::AUDIT_EXAMPLES))]
     Audit(AuditArgs),
     /// Delete what has expired by the policy; --dry-run only counts
     ///
-    /// On a terminal it shows the counts and asks first. It does not ask with --yes, or if standard input is not a terminal. The report
-    /// goes to standard output, everything else to standard error.
+    /// On a terminal it shows the counts and asks first. It does not ask with --yes, or if standard input is not a terminal. The
+    /// report goes to standard output, everything else to standard error.
     #[command(after_help = help::SWEEP_EXAMPLES, after_long_help = help::with_exit_codes(help::SWEEP_EXAMPLES))]
     Sweep(SweepArgs),
     /// Show what changed between two saved JSON reports
@@ -70,13 +70,14 @@ pub enum Command {
     Diff(DiffArgs),
     /// Show the last runs that were recorded
     ///
-    /// Reads the collection that `history` of the policy names. With --only, the counts are those of the selected rules, else of whole runs.
+    /// Reads the collection that `history` of the policy names. With --only, the counts are those of the selected rules, else of
+    /// whole runs.
     #[command(after_help = help::HISTORY_EXAMPLES)]
     History(HistoryArgs),
     /// Explain why one document is deleted or kept
     ///
-    /// Shows the date and the ttl that decide, each clause of the filter, and when the document goes. Shows no other value of the document.
-    /// Reads only.
+    /// Shows the date and the ttl that decide, each clause of the filter, and when the document goes. Shows no other value of the
+    /// document. Reads only.
     #[command(after_help = help::WHY_EXAMPLES)]
     Why(WhyArgs),
     /// List and verify the archives of sweeps
@@ -88,17 +89,17 @@ pub enum Command {
     },
     /// Put back what a sweep has archived
     ///
-    /// Verifies every checksum first, then inserts the documents whose `_id` is not there. Only --replace overwrites. --only selects
-    /// namespaces of the archive. A missing collection is created without options and indexes.
+    /// Verifies every checksum first, then inserts the documents whose `_id` is not there. Only --replace overwrites. --only
+    /// selects namespaces of the archive. A missing collection is created without options and indexes.
     ///
-    /// Needs no policy if --uri, --uri-file or MONGODB_URI is given. If a policy exists, its `connection.expect` still applies. On a terminal
-    /// it asks first. It does not ask with --yes, or if standard input is not a terminal.
+    /// Needs no policy if --uri, --uri-file or MONGODB_URI is given. If a policy exists, its `connection.expect` still applies.
+    /// On a terminal it asks first. It does not ask with --yes, or if standard input is not a terminal.
     #[command(after_help = help::RESTORE_EXAMPLES)]
     Restore(RestoreArgs),
     /// Write a policy from the TTL settings of a deployment
     ///
-    /// The policy deletes what these settings delete. Reads the TTL indexes, the clustered and the time-series collections that the user may
-    /// see; --only selects namespaces. Settings by which the server never deletes become a comment that says why.
+    /// The policy deletes what these settings delete. Reads the TTL indexes, the clustered and the time-series collections that
+    /// the user may see; --only selects namespaces. Settings by which the server never deletes become a comment that says why.
     ///
     /// Needs no policy if --uri, --uri-file or MONGODB_URI is given. Only --force replaces a file.
     #[command(after_help = help::IMPORT_EXAMPLES)]
@@ -110,7 +111,8 @@ pub enum Command {
     },
     /// Print the schema of the policy or a report, or the policy's keys
     ///
-    /// Editors with a YAML language server complete and check a policy whose first line is `# yaml-language-server: $schema=FILE`.
+    /// Editors with a YAML language server complete and check a policy whose first line is
+    /// `# yaml-language-server: $schema=FILE`.
     Schema(SchemaArgs),
     /// Print the completions for a shell
     ///
@@ -154,8 +156,8 @@ pub struct Common {
     pub output: Vec<PathBuf>,
     /// Format of the report; repeatable
     ///
-    /// The first format belongs to the first --output, the second to the second. Outputs without a format take it from their extension
-    /// (.html, .json, .csv, .md, .txt), else it is table.
+    /// The first format belongs to the first --output, the second to the second. Outputs without a format take it from their
+    /// extension (.html, .json, .csv, .md, .txt), else it is table.
     #[arg(long, value_name = "FORMAT")]
     pub format: Vec<Format>,
     /// Format of the log on standard error
@@ -196,8 +198,8 @@ impl When {
 
 /// Returns the definition of the command line, for the parser, the completions and the manual pages.
 ///
-/// Copies the common options into every command, which decides whether its help shows them. Those with several values need the copy anyway:
-/// if such values are given both before and after the command, clap keeps only those of one place.
+/// Copies the common options into every command, which decides whether its help shows them. Those with several values need the
+/// copy anyway: if such values are given both before and after the command, clap keeps only those of one place.
 pub fn command_line() -> clap::Command {
     let root = Cli::command();
     let common: Vec<Arg> = root.get_arguments().cloned().collect();
@@ -236,7 +238,8 @@ impl Cli {
 
 /// Returns the text of a usage error, which quotes the command line.
 ///
-/// A connection string may stand where none is expected, and so may anything that a terminal obeys. Such arguments are replaced first.
+/// A connection string may stand where none is expected, and so may anything that a terminal obeys. Such arguments are replaced
+/// first.
 pub fn shown_error(cause: &clap::Error, args: &[OsString]) -> String {
     let shown = |text: &str| match text.contains("://") || (text.contains(':') && text.contains('@')) {
         true => uri::redacted(text),

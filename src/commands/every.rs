@@ -154,8 +154,8 @@ impl Reloadable {
         sweep::once(&record, options, args, outputs.map(begin).map_err(anyhow::Error::from)).await
     }
 
-    /// Reads the policy again. An invalid one is logged, and so is one that keeps back less than the current one did: it may have been read while it was
-    /// being written. The runs keep the current one then.
+    /// Reads the policy again. An invalid one is logged, and so is one that keeps back less than the current one did: it may have
+    /// been read while it was being written. The runs keep the current one then.
     fn reload(&mut self, options: &Common) {
         match read(options, &self.policy) {
             Ok((policy, uri)) => {

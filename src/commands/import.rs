@@ -19,7 +19,8 @@ use crate::shell::server::connect;
 use crate::shell::server::connect::uri;
 use crate::shell::server::look::catalog;
 
-/// Writes the policy to standard output or the file of `--output`, which it replaces only if it is forced to. Returns the exit code: 3 if a part of the catalog could not be read.
+/// Writes the policy to standard output or the file of `--output`, which it replaces only if it is forced to. Returns the exit
+/// code: 3 if a part of the catalog could not be read.
 ///
 /// Errors: no connection, or no setting that deletes anything; then nothing was written.
 pub(super) async fn command(options: &Common, args: &ImportArgs, run_id: &str) -> anyhow::Result<u8> {

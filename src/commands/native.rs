@@ -1,4 +1,5 @@
-//! `sweeper native`: compares the policy with the deployment's native TTL settings, and changes the settings to what the policy says.
+//! `sweeper native`: compares the policy with the deployment's native TTL settings, and changes the settings to what the policy
+//! says.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -104,8 +105,8 @@ async fn compare(session: &Session, only: &Only<'_>, deployment: &Deployment) ->
     Ok(differences)
 }
 
-/// Counts the documents that each change would delete at once. A change that cannot be counted, or deletes more than its rule allows, is not made, and
-/// none is on a server that is connected to without the rest of its deployment.
+/// Counts the documents that each change would delete at once. A change that cannot be counted, or deletes more than its rule
+/// allows, is not made. None is made on a server that is connected to without the rest of its deployment.
 async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut [NativeRow]) -> Result<(), Failure> {
     for (difference, row) in differences.iter().zip(rows) {
         let (Some(change), Some(target), Some(rule)) = (&difference.change, &difference.target, &difference.rule) else {
@@ -168,8 +169,8 @@ async fn apply(
         let shown = native::rows(&ready, session.options.color.decide(io::stderr().is_terminal()));
         confirm::ask(&session.stop, &shown, &shown, &question, "nothing was changed").await?;
     }
-    // Counting and asking take time. The index may have been replaced by one that must never get this change: a collMod of a wildcard index
-    // crashes mongod 7.0.
+    // Counting and asking take time. The index may have been replaced by one that must never get this change: a collMod of a
+    // wildcard index crashes mongod 7.0.
     let now = unless_stopped(session, compare(session, only, deployment)).await?;
     if !now.iter().map(|difference| &difference.change).eq(differences.iter().map(|difference| &difference.change)) {
         let failure = Failure::cannot_run("the deployment is no longer as it was shown; nothing was changed");

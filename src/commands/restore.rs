@@ -35,8 +35,8 @@ type MaxChunk = (usize, usize);
 
 const MAX_CHUNK: MaxChunk = (1000, 8 * 1024 * 1024);
 
-/// The maximum on a service that bills each request: it takes requests of 2 MB (Microsoft, "Azure Cosmos DB service quotas"), and ends what its units do not
-/// suffice for half-way.
+/// The maximum on a service that bills each request: it takes requests of 2 MB (Microsoft, "Azure Cosmos DB service quotas"), and
+/// ends what its units do not suffice for half-way.
 const MAX_BILLED_CHUNK: MaxChunk = (100, 1024 * 1024);
 
 /// Maximum time to wait for an insert that is under way after a signal.
@@ -48,8 +48,8 @@ pub(super) struct Part {
     to: Namespace,
 }
 
-/// Restores the documents of an archive. Returns the exit code, which is 3 if a document could not be inserted, or if a file in the archive is
-/// in no record.
+/// Restores the documents of an archive. Returns the exit code, which is 3 if a document could not be inserted, or if a file in
+/// the archive is in no record.
 ///
 /// Errors: a damaged archive, no connection, or no confirmation; nothing was inserted then.
 pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> anyhow::Result<u8> {
@@ -210,7 +210,8 @@ async fn put(
     let Part { mut file, to } = part;
     let places = std::mem::take(&mut file.segments);
     let mut places: Vec<_> = places.into_iter().collect();
-    // If a document was archived in several states, the last one counts: without --replace the first insert wins, with it the last.
+    // If a document was archived in several states, the last one counts: without --replace the first insert wins, with it the
+    // last.
     if present == Present::Keep {
         places.reverse();
     }

@@ -49,7 +49,8 @@ struct Sweeping<'a> {
     budget: RunBudget,
     watches: Watches,
     progress: Progress,
-    /// Set when a rule finds the deployment unreachable, so that later rules fail at once instead of waiting for server selection again.
+    /// Set when a rule finds the deployment unreachable, so that later rules fail at once instead of waiting for server selection
+    /// again.
     gone: RefCell<Option<String>>,
     archives: Archives,
 }
@@ -192,8 +193,8 @@ impl Sweeping<'_> {
         }))
     }
 
-    /// Counts the documents that never expire by the rule. After the sweep the expired documents are out of the way, and no delete waits for
-    /// the count.
+    /// Counts the documents that never expire by the rule. After the sweep the expired documents are out of the way, and no
+    /// delete waits for the count.
     async fn never_expires(&self, ready: &Ready<'_>, outcome: &Outcome) -> Option<BTreeMap<String, u64>> {
         let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes));
         // A service that bills the count of a whole collection is asked for it only in a dry run and an audit.

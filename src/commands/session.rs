@@ -185,8 +185,8 @@ pub(super) fn new_id() -> String {
     id
 }
 
-/// Refuses a policy with a rule on a field that no client can see: such a rule can be compared with the service's own settings, but not
-/// swept.
+/// Refuses a policy with a rule on a field that no client can see: such a rule can be compared with the service's own settings,
+/// but not swept.
 pub(super) fn refuse_invisible(policy: &Policy) -> Result<(), Failure> {
     let Some(rule) = policy.rules.iter().find(|rule| rule.field.as_deref() == Some(LAST_CHANGE)) else { return Ok(()) };
     let failure = Failure::usage(format!(

@@ -240,7 +240,8 @@ fn caps(session: &Session, args: &SweepArgs) -> RunCaps {
     }
 }
 
-/// Returns the outcome of a rule in a sweep without a question, because nothing would have been deleted: its window keeps expired documents, or orphans.
+/// Returns the outcome of a rule in a sweep without a question, because nothing would have been deleted: its window keeps expired
+/// documents, or orphans.
 fn not_begun(outcome: RuleOutcome, findings: &Findings) -> RuleOutcome {
     let has_expired = findings.decides.expired.as_ref().is_none_or(|expired| expired.count > 0);
     let has_orphans = findings.decides.orphans.as_ref().is_some_and(|orphans| orphans.old_count() > Some(0));

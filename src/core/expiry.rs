@@ -36,8 +36,8 @@ pub struct Expiry {
     pub ttl_field: Option<String>,
     /// Whether dates before 1970 are kept: servers from 6.1 do so for the `_id` of clustered collections.
     pub not_before_1970: bool,
-    /// Whether the date is looked up by an expression as well, which no index serves: an index of the DocumentDB engine on `a.b` also holds a
-    /// field whose name is literally `a.b`, which no rule means.
+    /// Whether the date is looked up by an expression as well, which no index serves: an index of the DocumentDB engine on `a.b`
+    /// also holds a field whose name is literally `a.b`, which no rule means.
     pub checks_path: bool,
     /// A further predicate that has to hold as well.
     pub filter: Option<Document>,
@@ -51,7 +51,8 @@ impl Expiry {
         threshold(self.as_of, self.expire_after_seconds)
     }
 
-    /// Returns the latest date that can have expired at all: with a `ttlField`, one second before now, which is the shortest ttl of a document.
+    /// Returns the latest date that can have expired at all: with a `ttlField`, one second before now, which is the shortest ttl
+    /// of a document.
     pub fn latest(&self) -> DateTime {
         let own = self.ttl_field.as_ref().map(|_| minus_seconds(self.as_of, 1));
         // A rule with neither expires nothing; the policy does not allow one.
@@ -63,7 +64,8 @@ impl Expiry {
         self.key(self.latest())
     }
 
-    /// Returns an instant as a document holds it; `MinKey`, which no date equals, if the format has no such date, or documents hold it in many ways.
+    /// Returns an instant as a document holds it; `MinKey`, which no date equals, if the format has no such date, or documents
+    /// hold it in many ways.
     fn key(&self, at: DateTime) -> Bson {
         match self.dated(at).get_document(&self.field).ok().and_then(|condition| condition.get("$lte")) {
             Some(key) => key.clone(),
@@ -71,12 +73,14 @@ impl Expiry {
         }
     }
 
-    /// Returns the whole predicate of the rule. A document matches if and only if it has expired and the rule's filter selects it.
+    /// Returns the whole predicate of the rule. A document matches if and only if it has expired and the rule's filter selects
+    /// it.
     pub fn predicate(&self) -> Document {
         self.predicate_with(self.dated(self.latest()))
     }
 
-    /// Returns the whole predicate with a condition on the date in place of the bound that [`Self::latest`] sets; it must imply that bound.
+    /// Returns the whole predicate with a condition on the date in place of the bound that [`Self::latest`] sets; it must imply
+    /// that bound.
     fn predicate_with(&self, dated: Document) -> Document {
         let mut all = vec![dated];
         all.extend(self.at_path(self.latest()));
@@ -101,7 +105,8 @@ impl Expiry {
         }
     }
 
-    /// Returns a predicate for documents that would expire by their date, but are kept because their ttl is 0, or a negative number other than -1.
+    /// Returns a predicate for documents that would expire by their date, but are kept because their ttl is 0, or a negative
+    /// number other than -1.
     ///
     /// `None` if the rule has no `ttlField`.
     pub fn ttl_not_positive(&self) -> Option<Document> {
@@ -120,8 +125,8 @@ impl Expiry {
         Some(doc! { "$and": all })
     }
 
-    /// Returns a predicate for documents whose date lies before now and whose value in the ttl field does not count, because it is no whole
-    /// number that fits int32. `None` if the rule has no `ttlField`.
+    /// Returns a predicate for documents whose date lies before now and whose value in the ttl field does not count, because it
+    /// is no whole number that fits int32. `None` if the rule has no `ttlField`.
     pub fn ttl_ignored(&self) -> Option<Document> {
         let ttl_field = self.ttl_field.as_ref()?;
         let value = whole_int32(Bson::from(format!("${ttl_field}")));
@@ -141,8 +146,8 @@ impl Expiry {
         Some(doc! { "$and": all })
     }
 
-    /// Returns a predicate for documents that are kept because their string is no date by RFC 3339 with `Z` or an offset. `None` if the rule's dates are
-    /// not strings.
+    /// Returns a predicate for documents that are kept because their string is no date by RFC 3339 with `Z` or an offset. `None`
+    /// if the rule's dates are not strings.
     pub fn unreadable_string(&self) -> Option<Document> {
         if self.format != DateFormat::Iso8601 {
             return None;
@@ -153,7 +158,8 @@ impl Expiry {
         Some(doc! { "$and": all })
     }
 
-    /// Returns an aggregation expression for the earliest date of a document in the unit of the format, a BSON Date for strings; null if it has none.
+    /// Returns an aggregation expression for the earliest date of a document in the unit of the format, a BSON Date for strings;
+    /// null if it has none.
     pub fn earliest(&self) -> Bson {
         earliest::earliest(&self.field, self.format, &[])
     }
@@ -197,20 +203,22 @@ impl Expiry {
         doc! { &self.field: condition }
     }
 
-    /// Returns the condition that the earliest date at the path, by an expression, is at or before the instant; `None` unless the rule checks the
-    /// path.
+    /// Returns the condition that the earliest date at the path, by an expression, is at or before the instant; `None` unless the
+    /// rule checks the path.
     fn at_path(&self, at: DateTime) -> Option<Document> {
         // The condition on strings is an expression anyway.
         let adds_to_bound = self.checks_path && self.format != DateFormat::Iso8601;
         adds_to_bound.then(|| doc! { "$expr": self.earliest_until(self.key(at)) })
     }
 
-    /// Returns an aggregation expression that tells whether the document has a date, and the earliest one is at or before the given one.
+    /// Returns an aggregation expression that tells whether the document has a date, and the earliest one is at or before the
+    /// given one.
     fn earliest_until(&self, latest: impl Into<Bson>) -> Document {
         doc! { "$lte": [{ "$ifNull": [self.earliest(), Bson::MaxKey] }, latest.into()] }
     }
 
-    /// Returns the condition that leaves out documents whose epoch number does not count; `None` if the rule's dates are not epoch numbers.
+    /// Returns the condition that leaves out documents whose epoch number does not count; `None` if the rule's dates are not
+    /// epoch numbers.
     fn in_unit(&self) -> Option<Document> {
         let mut none_of = self.wrong_unit()?;
         // A Decimal128 does not count as an epoch number, but would compare as one.
@@ -277,8 +285,8 @@ fn minus_seconds(instant: DateTime, seconds: u32) -> DateTime {
 ///
 /// Source: Azure Cosmos DB for MongoDB, "Time to live": values of other types are stored but are not meaningful.
 fn whole_int32(value: Bson) -> Bson {
-    // The choices are nested because `$trunc` fails on a string, and only a branch that is not taken is certain not to be evaluated.
-    // The most frequent type comes first.
+    // The choices are nested because `$trunc` fails on a string, and only a branch that is not taken is certain not to be
+    // evaluated. The most frequent type comes first.
     let fits = doc! { "$and": [
         { "$gte": [value.clone(), i32::MIN] },
         { "$lte": [value.clone(), i32::MAX] },

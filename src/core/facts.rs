@@ -64,15 +64,15 @@ impl Topology {
 }
 
 impl ServerFacts {
-    /// Whether TTL on the `_id` of a clustered collection keeps documents with dates before 1970. MongoDB 6.0.5 deletes them, 7.0.28 keeps
-    /// them; the version in between that changed this is unknown, so they are kept from 6.1 on.
+    /// Whether TTL on the `_id` of a clustered collection keeps documents with dates before 1970. MongoDB 6.0.5 deletes them,
+    /// 7.0.28 keeps them; the version in between that changed this is unknown, so they are kept from 6.1 on.
     pub fn clustered_keeps_before_1970(&self) -> bool {
         self.wire_version > 17
     }
 
-    /// Whether one measurement before 1970 or after 2038-01-19 keeps the TTL monitor from deleting anything of a time-series collection. MongoDB
-    /// 6.0.5 deletes all the same, 7.0.28 does not, and 8.0.12 and 8.1 delete again (mongo, SERVER-79864 and SERVER-97368). The first versions
-    /// of 6.0 and 7.0 that do not are unknown, so that they count as such from 6.0.6 on.
+    /// Whether one measurement before 1970 or after 2038-01-19 keeps the TTL monitor from deleting anything of a time-series
+    /// collection. MongoDB 6.0.5 deletes all the same, 7.0.28 does not, and 8.0.12 and 8.1 delete again (mongo, SERVER-79864 and
+    /// SERVER-97368). The first versions of 6.0 and 7.0 that do not are unknown, so that they count as such from 6.0.6 on.
     pub fn stops_at_extended_times(&self) -> bool {
         let mut numbers = self.version.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
         let mut next = || numbers.next().unwrap_or(0);
@@ -80,9 +80,10 @@ impl ServerFacts {
         ((6, 0, 6)..=(8, 0, 11)).contains(&version)
     }
 
-    /// Whether commands name the collection that they are for by its UUID. Through a mongos they do not: a delete that goes to all shards fails on
-    /// one that has no chunk of the collection, before the versions of 2025 (mongo, a test in `jstests/sharding` with the tag `requires_fcv_81`: "doesn't
-    /// return a UUID mismatch in case it targets a shard with no chunks").
+    /// Whether commands name the collection that they are for by its UUID. Through a mongos they do not: before the versions of
+    /// 2025, a delete that goes to all shards fails on one that has no chunk of the collection. Source: mongo, a test in
+    /// `jstests/sharding` with the tag `requires_fcv_81`: "doesn't return a UUID mismatch in case it targets a shard with no
+    /// chunks".
     pub fn takes_collection_uuids(&self) -> bool {
         self.capabilities.collection_uuids && self.topology != Topology::Sharded
     }
@@ -112,7 +113,8 @@ impl ServerFacts {
         Some(format!("the policy expects the host `{absent}`; connected to {}", self.hosts.join(", ")))
     }
 
-    /// Returns the reason why nothing may be written to the deployment: the policy does not expect it, or the rest of it is missing. `None` if it may.
+    /// Returns the reason why nothing may be written to the deployment: the policy does not expect it, or the rest of it is
+    /// missing. `None` if it may.
     pub fn unwritable(&self, expect: &Expect) -> Option<String> {
         self.unexpected(expect).or_else(|| self.role.detached().map(str::to_owned))
     }

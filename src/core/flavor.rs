@@ -27,8 +27,8 @@ impl Flavor {
 
     /// Recognises a flavor by a host name, before anything is sent.
     ///
-    /// Source: Microsoft, "Connect to Azure Cosmos DB for MongoDB" and "Azure DocumentDB compatibility"; the sovereign clouds' private DNS zones;
-    /// Amazon, "Understanding Amazon DocumentDB endpoints" and "Connecting to elastic clusters".
+    /// Source: Microsoft, "Connect to Azure Cosmos DB for MongoDB" and "Azure DocumentDB compatibility"; the sovereign clouds'
+    /// private DNS zones; Amazon, "Understanding Amazon DocumentDB endpoints" and "Connecting to elastic clusters".
     pub fn of_host(host: &str) -> Option<Self> {
         const VCORE: [&str; 1] = [".mongocluster.cosmos.azure.com"];
         const RU: [&str; 4] =
@@ -47,9 +47,10 @@ impl Flavor {
         }
     }
 
-    /// Recognises a flavor by the reply to `hello`. The DocumentDB engine calls itself a mongos as well, but describes itself under `internal`
-    /// (`pg_documentdb_gw`, `ismaster.rs`); Cosmos DB is a set named `globaldb` whose replies have a type of their own. The members
-    /// of an Amazon cluster name each other by their hosts, also behind a tunnel; no mark of Amazon's in its build information is documented.
+    /// Recognises a flavor by the reply to `hello`. The DocumentDB engine calls itself a mongos as well, but describes itself
+    /// under `internal` (`pg_documentdb_gw`, `ismaster.rs`); Cosmos DB is a set named `globaldb` whose replies have a type of
+    /// their own. The members of an Amazon cluster name each other by their hosts, also behind a tunnel; no mark of Amazon's in
+    /// its build information is documented.
     pub fn of_hello(hello: &Document) -> Option<(Self, &'static str)> {
         if matches!(hello.get("internal"), Some(Bson::Document(_))) {
             Some((Flavor::DocumentDb, "`internal` in its hello"))
@@ -113,8 +114,8 @@ impl Flavor {
                 largest_batch: 100_000,
                 held_bytes: 10 * 1024 * 1024,
             },
-            // Not documented: hints, collations, `$expr`, `maxTimeMS` and comments in deletes. Sorts fail on most fields, and cursors end
-            // without notice.
+            // Not documented: hints, collations, `$expr`, `maxTimeMS` and comments in deletes. Sorts fail on most fields, and
+            // cursors end without notice.
             Flavor::CosmosRu => Capabilities {
                 read_hints: false,
                 delete_hints: false,
@@ -162,7 +163,8 @@ impl Flavor {
                 // An unknown condition fails the whole command, so that nothing is deleted.
                 exact_states: true,
                 sorts: false,
-                // `index_support.c`: a delete has no plan by which a list of `_id`s walks the index; `_id` with one value has one.
+                // `index_support.c`: a delete has no plan by which a list of `_id`s walks the index; `_id` with one value has
+                // one.
                 deletes_by_id_list: false,
                 deletes_along_range: true,
                 sample_rate: true,
@@ -191,8 +193,8 @@ impl Flavor {
                 // A document that is deleted by its `_id` has a statement of its own, with all keys.
                 held_bytes: 1024 * 1024,
             },
-            // Never run against the service, so that nothing is expected of it that a sweep can do without. Amazon, "Functional differences":
-            // a statement is one transaction; payloadcms/payload#4407: a hint that does not suit is an error.
+            // Never run against the service, so that nothing is expected of it that a sweep can do without. Amazon, "Functional
+            // differences": a statement is one transaction; payloadcms/payload#4407: a hint that does not suit is an error.
             Flavor::AmazonDocumentDb => Capabilities {
                 read_hints: false,
                 delete_hints: false,
@@ -261,7 +263,8 @@ pub struct Capabilities {
     pub own_counts: bool,
     /// A cursor stays open between batches. Without it the collection is paged by `_id`.
     pub cursors: bool,
-    /// `showRecordId` shows the place of a document in the storage, `$sample` draws documents at random, and `$natural` follows the storage.
+    /// `showRecordId` shows the place of a document in the storage, `$sample` draws documents at random, and `$natural` follows
+    /// the storage.
     pub record_order: bool,
     /// `replSetGetStatus` shows the state of the members.
     pub member_status: bool,
@@ -272,8 +275,8 @@ pub struct Capabilities {
     /// `getLastRequestStatistics` shows the cost of a request.
     pub request_charge: bool,
     pub shard_keys: ShardKeys,
-    /// Expressions read a string by RFC 3339 exactly, and fail on none: `$dateFromString` with a format, `$convert`, and operators on bytes. Verified
-    /// with MongoDB only.
+    /// Expressions read a string by RFC 3339 exactly, and fail on none: `$dateFromString` with a format, `$convert`, and
+    /// operators on bytes. Verified with MongoDB only.
     pub reads_iso8601: bool,
     /// An index on a dotted path also holds fields whose name is literally the path.
     pub indexes_literal_names: bool,

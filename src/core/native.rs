@@ -1,5 +1,5 @@
-//! Comparison of a deployment's native TTL settings with the rules of a policy. Values in, values out: `server` reads and changes the
-//! settings.
+//! Comparison of a deployment's native TTL settings with the rules of a policy. Values in, values out: `server` reads and changes
+//! the settings.
 
 pub mod change;
 pub mod diff;

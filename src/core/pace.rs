@@ -104,7 +104,8 @@ impl Pace {
         GENTLE_TARGET.max(self.line.fixed()).min(self.target)
     }
 
-    /// Returns the number of documents that the server deletes in a short time; as many as there may be as long as that is unknown.
+    /// Returns the number of documents that the server deletes in a short time; as many as there may be as long as that is
+    /// unknown.
     pub(crate) fn gentle_size(&self) -> u32 {
         let of_one = self.line.caused_by(1).as_secs_f64();
         // A cast from float saturates.
@@ -199,7 +200,8 @@ impl Pace {
     }
 }
 
-/// Whether a batch has about the documents that it may have. One that is a stretch of dates ends with a date, so that it has somewhat less.
+/// Whether a batch has about the documents that it may have. One that is a stretch of dates ends with a date, so that it has
+/// somewhat less.
 fn fills(documents: u32, size: u32) -> bool {
     documents >= size - size / 8
 }
@@ -261,7 +263,8 @@ mod tests {
 
     #[test]
     fn a_gentle_pace_is_one_of_short_commands() {
-        // Returns the size and the rest in milliseconds after many batches of a server with a fixed latency and a cost of each document.
+        // Returns the size and the rest in milliseconds after many batches of a server with a fixed latency and a cost of each
+        // document.
         let end = |pace: &mut Pace, fixed: f64, per_document: f64| {
             for _ in 0..60 {
                 let documents = pace.batch_size();

@@ -111,7 +111,8 @@ pub struct SweepRule {
     /// The limits of the policy; an approval may lower that of the deletes.
     pub limits: Limits,
     pub sizes: Sizes,
-    /// The index that a query for the oldest document walks; `None` if the rule has no `maxHeadMs`, or no index serves that query.
+    /// The index that a query for the oldest document walks; `None` if the rule has no `maxHeadMs`, or no index serves that
+    /// query.
     pub head_index: Option<String>,
     /// The destination of documents before they are deleted; `None` if they are not archived.
     pub archive: Option<ArchiveTo>,
@@ -122,8 +123,9 @@ pub struct SweepRule {
 }
 
 impl SweepRule {
-    /// Whether the documents have to be found before they are deleted where a service bills what it loads: the rule has a limit that a delete of
-    /// an unknown number of documents cannot keep, or the collection is sharded, so that a delete has to name the key.
+    /// Whether the documents have to be found before they are deleted where a service bills what it loads: the rule has a limit
+    /// that a delete of an unknown number of documents cannot keep, or the collection is sharded, so that a delete has to name
+    /// the key.
     pub fn finds_first(&self) -> bool {
         let Limits { rate, max_request_units, max_deletes, .. } = self.limits;
         let is_limited = rate.is_some() || max_request_units.is_some() || max_deletes.is_some();
@@ -135,7 +137,8 @@ impl SweepRule {
         self.family.as_ref().map_or(self.selection.filter.as_ref(), |family| family.filter.as_ref())
     }
 
-    /// Returns the predicate for documents that would be deleted, but stay because it is unclear which children they have; `None` if it is always clear.
+    /// Returns the predicate for documents that would be deleted, but stay because it is unclear which children they have; `None`
+    /// if it is always clear.
     pub fn of_unclear_key(&self) -> Option<Document> {
         let one_key = self.family.as_ref().and_then(Family::one_key)?;
         let filter: Vec<Document> = self.own_filter().cloned().into_iter().chain([doc! { "$nor": [one_key] }]).collect();
@@ -337,8 +340,8 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
     }
 }
 
-/// Returns the warnings about a namespace: that it is missing or, if its documents can be counted, that something else expires them too or a
-/// key of the rule has no effect.
+/// Returns the warnings about a namespace: that it is missing or, if its documents can be counted, that something else expires
+/// them too or a key of the rule has no effect.
 fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String> {
     let Target { rule, namespace, seen, .. } = target;
     if *seen == NamespaceFacts::Missing && !run.strict {
@@ -349,7 +352,8 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
         CollectionKind::TimeSeries(series) => &series.time_field,
         _ => &sweep.expiry.field,
     };
-    // The server's own TTL deletes nothing from an empty collection; a time-series collection has no count if its buckets are not shown.
+    // The server's own TTL deletes nothing from an empty collection; a time-series collection has no count if its buckets are not
+    // shown.
     let is_empty = figures.document_count == 0 && !sweep.selection.is_buckets();
     let native = if is_empty { Vec::new() } else { native::warnings(field, collection, run.server) };
     let orphaned = rule.family.is_some() && !is_empty && native::deletes_any(collection, run.server);

@@ -187,8 +187,8 @@ pub struct Totals {
     /// Whether several rules count documents of one collection: the sums of documents and bytes are then upper bounds.
     #[serde(default)]
     pub overlapping: bool,
-    /// In a dry run and an audit the documents that one sweep deletes at most: those of the rules, within the `maxDeletes` of the run. Null if it is
-    /// unknown for a rule that may be swept.
+    /// In a dry run and an audit the documents that one sweep deletes at most: those of the rules, within the `maxDeletes` of the
+    /// run. Null if it is unknown for a rule that may be swept.
     pub would_delete_count: Option<u64>,
     pub deleted_count: u64,
     /// Null if it is unknown for a rule; a skipped rule counts as 0.
@@ -197,7 +197,8 @@ pub struct Totals {
     pub document_count: Option<u64>,
     /// Size of the expired documents; null if it is unknown for a rule that was counted.
     pub estimated_bytes: Option<u64>,
-    /// Bytes that the sweeps add to the oplog; null if they are unknown for a rule that has documents to delete. A refused rule deletes none.
+    /// Bytes that the sweeps add to the oplog; null if they are unknown for a rule that has documents to delete. A refused rule
+    /// deletes none.
     pub oplog_bytes: Option<u64>,
     /// Cost of everything that the run asked, its history included. Null where the service bills nothing, or no server was asked.
     #[schemars(range(min = 0))]

@@ -1,5 +1,5 @@
-//! Locks that keep two runs from sweeping the same collection at the same time: a file on one machine, leases in the database between
-//! several machines.
+//! Locks that keep two runs from sweeping the same collection at the same time: a file on one machine, leases in the database
+//! between several machines.
 
 pub(crate) mod fence;
 pub(crate) mod file;

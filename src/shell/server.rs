@@ -102,8 +102,8 @@ impl Deployment {
         &*self.transport
     }
 
-    /// Runs one command that changes nothing on the primary, and retries it as [`Retries::several`] says. Carries the run's comment if the
-    /// flavor supports comments.
+    /// Runs one command that changes nothing on the primary, and retries it as [`Retries::several`] says. Carries the run's
+    /// comment if the flavor supports comments.
     pub(crate) async fn read(&self, database: &str, command: Document) -> Result<Document, ServerError> {
         let command = ServerCommand::of(database, &self.marked(command), self.patience())?;
         let mut retries = Retries::several();
@@ -115,8 +115,8 @@ impl Deployment {
         Patience::WhileRunning(self.command_timeout)
     }
 
-    /// Runs a write command as it is, and sends it again after the waits that `next_wait` returns: a command that leaves the same behind if it
-    /// is carried out twice. A statement that failed, or a write concern that was not met, is an error.
+    /// Runs a write command as it is, and sends it again after the waits that `next_wait` returns: a command that leaves the same
+    /// behind if it is carried out twice. A statement that failed, or a write concern that was not met, is an error.
     pub(crate) async fn write(
         &self,
         command: &ServerCommand,
@@ -125,8 +125,8 @@ impl Deployment {
         retry(next_wait, || self.write_once(command, |_| true)).await
     }
 
-    /// Runs a command that creates a document with an `_id` that no other document has, and sends it again as [`Self::write`] does. If the document is
-    /// there already, an attempt without a whole reply has created it.
+    /// Runs a command that creates a document with an `_id` that no other document has, and sends it again as [`Self::write`]
+    /// does. If the document is there already, an attempt without a whole reply has created it.
     pub(crate) async fn create(
         &self,
         command: &ServerCommand,
@@ -136,8 +136,9 @@ impl Deployment {
         retry(next_wait, || self.write_once(command, is_failure)).await.map(drop)
     }
 
-    /// Runs a write command, without a retry. `is_failure` tells which errors of its statement are one. What the members have not confirmed, a fail-over can
-    /// take back, also a document that was there already: the server waits for the members then too (`LastOpFixer` in `write_ops_exec.cpp`).
+    /// Runs a write command, without a retry. `is_failure` tells which errors of its statement are one. What the members have not
+    /// confirmed, a fail-over can take back, also a document that was there already: the server waits for the members then too
+    /// (`LastOpFixer` in `write_ops_exec.cpp`).
     async fn write_once(
         &self,
         command: &ServerCommand,
@@ -150,7 +151,8 @@ impl Deployment {
         }
     }
 
-    /// Runs a command as it is, without a retry: for callers that decide on each error themselves. The tests in `retry.rs` list them.
+    /// Runs a command as it is, without a retry: for callers that decide on each error themselves. The tests in `retry.rs` list
+    /// them.
     async fn send_once(&self, command: ServerCommand) -> Result<Document, ServerError> {
         let is_operation = is_operation(&command);
         let reply = self.transport.run(command).await;

@@ -1,4 +1,5 @@
-//! Sweeps one rule in one namespace: finds its expired documents and deletes them in batches, the oldest dates first if an index has that order.
+//! Sweeps one rule in one namespace: finds its expired documents and deletes them in batches, the oldest dates first if an index
+//! has that order.
 //!
 //! ```text
 //! open a source, which finds the documents                                           source
@@ -25,8 +26,10 @@
 //!   found survives, and sending the same batch twice is harmless.
 //! - No more documents are asked for than are reserved. Documents that turn out not to be deleted are refunded, except after a
 //!   lost reply.
-//! - A delete of a rule with holds carries all keys that are held, as they were read at most seconds before ([`crate::shell::server::watch::holds`]).
-//! - Nothing takes effect under a lease that is over ([`crate::shell::lock::lease`]), and nothing is sent again once the sweep has ended.
+//! - A delete of a rule with holds carries all keys that are held, as they were read at most seconds before
+//!   ([`crate::shell::server::watch::holds`]).
+//! - Nothing takes effect under a lease that is over ([`crate::shell::lock::lease`]), and nothing is sent again once the sweep
+//!   has ended.
 //! - The counts come from the server's replies. After a lost reply they are a lower bound, and the outcome says so.
 
 mod batch;
@@ -92,7 +95,8 @@ pub(crate) struct RuleSweep {
     holds: Option<HoldsView>,
     /// The archive to write documents to before they are deleted; `None` if the rule does not archive.
     archive: Option<Arc<RuleArchive>>,
-    /// Parents whose children stay in the pass that is under way, because they were found to be there; used by the sweeps of children.
+    /// Parents whose children stay in the pass that is under way, because they were found to be there; used by the sweeps of
+    /// children.
     living: Mutex<Vec<RawValue>>,
     /// Documents that the last batch deleted.
     last_deleted: AtomicU64,

@@ -1,7 +1,7 @@
 //! A disk in memory that records every write and sync, and that can be full, fail and lose power.
 //!
-//! POSIX promises nothing about what was not synced, so each file and each name has its own fate when the power goes: lost, kept, or for the
-//! bytes of a file a part of them. ext4 leaves NULs where the length of a file was written and its bytes were not.
+//! POSIX promises nothing about what was not synced, so each file and each name has its own fate when the power goes: lost, kept,
+//! or for the bytes of a file a part of them. ext4 leaves NULs where the length of a file was written and its bytes were not.
 
 mod image;
 
@@ -29,8 +29,8 @@ pub(crate) enum Fault {
     Nothing,
     /// An append writes half of its bytes; any other operation does nothing.
     Half,
-    /// The operation has its effect, and fails nevertheless. A sync fails as on Linux: what it should have synced never reaches the disk, and the
-    /// next sync succeeds.
+    /// The operation has its effect, and fails nevertheless. A sync fails as on Linux: what it should have synced never reaches
+    /// the disk, and the next sync succeeds.
     Done,
 }
 
@@ -118,8 +118,8 @@ impl SimulatedDisk {
         self.0.lock().now.names.keys().cloned().collect()
     }
 
-    /// Returns the disk as a loss of power leaves it after the first `point` changes. `fate` is asked about each name and each file that was
-    /// not synced.
+    /// Returns the disk as a loss of power leaves it after the first `point` changes. `fate` is asked about each name and each
+    /// file that was not synced.
     pub(crate) fn after_power_loss(&self, point: usize, fate: impl FnMut(&Path) -> Fate) -> Self {
         let state = self.0.lock();
         Self::of(state.base.after_power_loss(&state.record[..point], fate))

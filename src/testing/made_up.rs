@@ -24,8 +24,8 @@ use crate::core::report::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, T
 /// The instant that made-up runs take for now.
 pub(crate) const NOW: i64 = 1_800_000_000_000;
 
-/// Returns a rule for `app.c` that may be swept, in a collection of `document_count` documents of 100 bytes; `keys` are further lines of the
-/// policy.
+/// Returns a rule for `app.c` that may be swept, in a collection of `document_count` documents of 100 bytes; `keys` are further
+/// lines of the policy.
 pub(crate) fn planned(keys: &str, document_count: u64) -> PlannedRule {
     let text = format!("version: 1\ncollections:\n  - namespace: app.c\n    field: at\n    expireAfter: 1h\n{keys}");
     let rule = parse("p", &text, &|_| None, true).expect("a policy").rules.remove(0);

@@ -1,15 +1,17 @@
-//! A model of a server, for simulations of whole runs: a primary whose writes a majority has after a while, on the clock of the runtime.
+//! A model of a server, for simulations of whole runs: a primary whose writes a majority has after a while, on the clock of the
+//! runtime.
 //!
-//! A [`Client`] of the model is a transport of the program. The model carries out the commands that the program sends, on documents and indexes
-//! of its own; a command or an operator that it does not know is an error, never a quiet "no match". A delete lets others run between two
-//! documents and looks at each document as it is then, as a server does. A write is known to a majority after a while, and a fail-over takes
-//! back some of those that are not. Commands and replies get lost, come late, or are errors, as [`Faults`] says.
+//! A [`Client`] of the model is a transport of the program. The model carries out the commands that the program sends, on
+//! documents and indexes of its own; a command or an operator that it does not know is an error, never a quiet "no match". A
+//! delete lets others run between two documents and looks at each document as it is then, as a server does. A write is known to a
+//! majority after a while, and a fail-over takes back some of those that are not. Commands and replies get lost, come late, or
+//! are errors, as [`Faults`] says.
 //!
-//! Everything that is not given follows from one seed: the model uses no clock but tokio's, and no other chance. It runs on a runtime with
-//! `start_paused` and one thread.
+//! Everything that is not given follows from one seed: the model uses no clock but tokio's, and no other chance. It runs on a
+//! runtime with `start_paused` and one thread.
 //!
-//! Every document that a command deletes is shown to an [`Observer`] in that moment. What the model itself is worth is tested in `conformance`,
-//! which compares it with a mongod.
+//! Every document that a command deletes is shown to an [`Observer`] in that moment. What the model itself is worth is tested in
+//! `conformance`, which compares it with a mongod.
 
 mod arithmetic;
 mod call;
@@ -67,7 +69,8 @@ pub(crate) trait Observer: Send + Sync {
     /// Takes notice of a document that a command of a client has just changed.
     fn updated(&self, _update: &Updated<'_>) {}
 
-    /// Takes notice of a collection that the catalog shows to a command, by its number: one that is dropped and created again has another.
+    /// Takes notice of a collection that the catalog shows to a command, by its number: one that is dropped and created again has
+    /// another.
     fn listed(&self, _comment: &str, _namespace: &str, _collection: u64) {}
 
     /// Takes notice of a write that a fail-over has taken back. It is the number of a [`Deletion`], or of another write.
@@ -172,7 +175,8 @@ pub(crate) fn aggregated(stages: &[Document], documents: &[Document]) -> Vec<Doc
 pub(crate) struct Model {
     state: Mutex<State>,
     observer: Box<dyn Observer>,
-    /// Wakes the commands that wait, in the order in which they began to, whenever they have to look again. (A `watch` wakes its receivers by chance.)
+    /// Wakes the commands that wait, in the order in which they began to, whenever they have to look again. (A `watch` wakes its
+    /// receivers by chance.)
     changes: Notify,
 }
 
@@ -181,7 +185,8 @@ impl Model {
         Arc::new(Self { state: Mutex::new(State::new(seed)), observer, changes: Notify::new() })
     }
 
-    /// Returns a client, which is a [`crate::shell::server::wire::transport::Transport`]. Each process has its own, and a name of its own.
+    /// Returns a client, which is a [`crate::shell::server::wire::transport::Transport`]. Each process has its own, and a name of
+    /// its own.
     pub(crate) fn client(self: &Arc<Self>, name: &str) -> Arc<Client> {
         Client::new(self, name)
     }
@@ -226,8 +231,8 @@ impl Model {
         self.state.lock().hold_replication(Instant::now() + time);
     }
 
-    /// Ends the primary. Another one is elected after a while, without some of the writes that no majority has. All commands under way and all
-    /// cursors end with errors.
+    /// Ends the primary. Another one is elected after a while, without some of the writes that no majority has. All commands
+    /// under way and all cursors end with errors.
     pub(crate) fn fail_over(&self, without_primary: Duration) {
         let mut state = self.state.lock();
         state.primary_from = Instant::now() + without_primary;
@@ -264,8 +269,8 @@ impl Model {
         self.state.lock().collection(namespace).miscount = by;
     }
 
-    /// Writes as another client of the server does, and at once: inserts, replaces or, with `None`, deletes the document with an `_id`. Returns
-    /// the number of the write; `None` if there was nothing to delete.
+    /// Writes as another client of the server does, and at once: inserts, replaces or, with `None`, deletes the document with an
+    /// `_id`. Returns the number of the write; `None` if there was nothing to delete.
     pub(crate) fn put(&self, namespace: &str, id: &Bson, document: Option<Document>) -> Option<u64> {
         let mut state = self.state.lock();
         if document.is_none() && !state.collections.contains_key(namespace) {

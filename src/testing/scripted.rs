@@ -60,7 +60,8 @@ impl Script {
         Deployment::over(Arc::new(self.clone()), facts, "sweeper test".into())
     }
 
-    /// Returns a deployment that bills its requests. The answer to each request is followed by that to the question what it has cost.
+    /// Returns a deployment that bills its requests. The answer to each request is followed by that to the question what it has
+    /// cost.
     pub(crate) fn billed(self: &Arc<Self>) -> Deployment {
         let billing = Billing::new(Arc::new(self.clone()), Arc::new(self.clone()));
         self.deployment().billed_by(billing)

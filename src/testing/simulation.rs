@@ -1,15 +1,15 @@
-//! Whole sweeps in deterministic simulation: real runs, on simulated machines with simulated disks, against a model of a server, while others
-//! write, servers fail over, and connections break. One seed decides everything; virtual time passes as fast as the machine computes. Some seeds have
-//! children that go with their parents, by one rule or by several with different ones, and some have holds, a pause file, collections that are replaced, or
-//! runs of `restore`.
+//! Whole sweeps in deterministic simulation: real runs, on simulated machines with simulated disks, against a model of a server,
+//! while others write, servers fail over, and connections break. One seed decides everything; virtual time passes as fast as the
+//! machine computes. Some seeds have children that go with their parents, by one rule or by several with different children. Some
+//! have holds, a pause file, collections that are replaced, or runs of `restore`.
 //!
 //! ```text
 //! SIMULATION_SEEDS=0..100000 cargo test --release --lib simulation::seeds::of_the_environment -- --include-ignored
 //! SIMULATION_SEED=17 cargo test --lib simulation::seeds::replay -- --include-ignored --nocapture
 //! ```
 //!
-//! The first tries other seeds than the usual ones, the second shows every step of one. `tests/planted.py` plants bugs, and counts those that are
-//! found.
+//! The first tries other seeds than the usual ones, the second shows every step of one. `tests/planted.py` plants bugs, and
+//! counts those that are found.
 
 mod archives;
 mod choices;
@@ -60,8 +60,8 @@ use trace::{EndedSimulation, Trace, digest};
 /// Virtual time within which all runs of a simulation must have ended: every wait has an end, and troubles repeat them.
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);
 
-/// Virtual time after which no command of a run that was killed is on its way any more. Until then parents may go whose children only a later run
-/// deletes.
+/// Virtual time after which no command of a run that was killed is on its way any more. Until then parents may go whose children
+/// only a later run deletes.
 const LAST_ARRIVAL: Duration = Duration::from_secs(600);
 
 /// The parts of a simulation.

@@ -26,8 +26,8 @@ impl Server {
         Snapshot(kept)
     }
 
-    /// Starts the server again on kept files. All documents of the collection are read then, so that the cache holds as many of them as it can,
-    /// the same for each run.
+    /// Starts the server again on kept files. All documents of the collection are read then, so that the cache holds as many of
+    /// them as it can, the same for each run.
     pub(crate) async fn return_to(&mut self, snapshot: &Snapshot) {
         let member = &mut self.set.members[0];
         member.kill();

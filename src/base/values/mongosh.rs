@@ -28,8 +28,8 @@ const FUNCTIONS: [&str; 14] = [
     "MinKey",
 ];
 
-/// Returns the values that a text may stand for. Digits may be a number or a string, and 24 hexadecimal digits an ObjectId or a string; a text
-/// that is nothing else is a string.
+/// Returns the values that a text may stand for. Digits may be a number or a string, and 24 hexadecimal digits an ObjectId or a
+/// string; a text that is nothing else is a string.
 ///
 /// Errors: the text begins as a value of mongosh or of Extended JSON, and is none.
 pub(crate) fn candidates(text: &str) -> Result<Vec<Bson>, String> {

@@ -1,4 +1,5 @@
-//! Values as the bytes that a server sent. They are sent back as they are, and need not be valid: a mongod stores strings of any bytes.
+//! Values as the bytes that a server sent. They are sent back as they are, and need not be valid: a mongod stores strings of any
+//! bytes.
 
 mod list;
 
@@ -114,13 +115,15 @@ impl From<RawDocumentBuf> for RawValue {
     }
 }
 
-/// Bytes of an item of a list besides its value: the type, the number of its place and a NUL. More than 100,000 items have longer numbers.
+/// Bytes of an item of a list besides its value: the type, the number of its place and a NUL. More than 100,000 items have longer
+/// numbers.
 const AROUND_ITEM: usize = 8;
 
 /// Bytes of a document besides its fields: the length, and the NUL at the end.
 const AROUND_FIELDS: usize = 5;
 
-/// The fields of a document that is being written. Each level is written in place, so that a long value is copied once, however deep it lies.
+/// The fields of a document that is being written. Each level is written in place, so that a long value is copied once, however
+/// deep it lies.
 pub(crate) struct Fields {
     bytes: Vec<u8>,
 }
@@ -203,8 +206,8 @@ pub(crate) fn document<'a>(
     written(capacity, |document| fields.iter().for_each(|(name, value)| document.value(name, *value)))
 }
 
-/// Returns a document decoded to be shown: bytes that are not valid UTF-8 are replaced, and so is what cannot be decoded at all. Nothing can be
-/// found by such a value.
+/// Returns a document decoded to be shown: bytes that are not valid UTF-8 are replaced, and so is what cannot be decoded at all.
+/// Nothing can be found by such a value.
 pub(crate) fn shown(document: &RawDocument) -> Document {
     let mut end = 4;
     let mut all = Document::new();

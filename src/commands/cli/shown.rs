@@ -8,8 +8,8 @@ const IN_SHORT_HELP: [&str; 5] = ["policy", "uri", "only", "output", "format"];
 /// Options of commands that only print.
 const NEEDS_NOTHING: [&str; 7] = ["policy", "uri", "uri_file", "only", "format", "progress", "color"];
 
-/// Common options that mean nothing for a command: its help leaves them out. They are accepted all the same, so that a shell's alias with such
-/// an option serves every command.
+/// Common options that mean nothing for a command: its help leaves them out. They are accepted all the same, so that a shell's
+/// alias with such an option serves every command.
 const MEANINGLESS: [(&str, &[&str]); 12] = [
     ("init", &["only", "format", "progress", "color"]),
     ("check", &["progress"]),

@@ -1,4 +1,5 @@
-//! Archives of a run. Their directories are tried while the run is planned, written to while it sweeps, and given a manifest when it has ended.
+//! Archives of a run. Their directories are tried while the run is planned, written to while it sweeps, and given a manifest when
+//! it has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,8 +17,8 @@ use crate::shell::archive::manifest::RuleTotals;
 use crate::shell::archive::writer::Archive;
 use crate::shell::sweep::RuleArchive;
 
-/// Tries to write to the directories that the rules of a plan archive to, and fails a rule whose directory cannot be written before it begins.
-/// Warns of archives that an earlier run did not finish.
+/// Tries to write to the directories that the rules of a plan archive to, and fails a rule whose directory cannot be written
+/// before it begins. Warns of archives that an earlier run did not finish.
 pub(crate) fn try_directories(disk: &dyn Disk, plan: &mut Plan) {
     let mut tried: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
     for planned in &mut plan.rules {
@@ -70,7 +71,8 @@ impl Archives {
         Some(Arc::new(RuleArchive { archive, to: to.clone(), rule: rule.name.clone() }))
     }
 
-    /// Writes the manifests when all rules have ended. If a manifest cannot be written, the first swept rule of its archive gets a warning.
+    /// Writes the manifests when all rules have ended. If a manifest cannot be written, the first swept rule of its archive gets
+    /// a warning.
     ///
     /// `rules` are the rules that were ready to be swept, each with its index in `outcomes`.
     pub(crate) fn end(self, rules: &[(usize, &SweepRule)], outcomes: &mut [RuleOutcome]) {

@@ -29,8 +29,8 @@ pub(crate) async fn ask_to_delete(stop: &Stop, report: &Report, colored: bool) -
     Ok(Consent::Given)
 }
 
-/// Shows some lines and a question, and waits for the answer; the answer `?` shows `everything` and the question again. The texts are safe to print.
-/// `nothing` says what was not done if the answer is not `yes`, such as `nothing was deleted`.
+/// Shows some lines and a question, and waits for the answer; the answer `?` shows `everything` and the question again. The texts
+/// are safe to print. `nothing` says what was not done if the answer is not `yes`, such as `nothing was deleted`.
 ///
 /// Errors: any answer but the word `yes`, or a request to stop.
 pub(crate) async fn ask(stop: &Stop, shown: &str, everything: &str, question: &str, nothing: &str) -> anyhow::Result<()> {

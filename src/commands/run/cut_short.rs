@@ -1,4 +1,5 @@
-//! The report of a sweep that cannot wait for its end: a second signal ends it at once, or it is asked to stop before its first delete.
+//! The report of a sweep that cannot wait for its end: a second signal ends it at once, or it is asked to stop before its first
+//! delete.
 
 use tokio::time::Instant;
 use tracing::warn;
@@ -17,7 +18,8 @@ use crate::core::report::{Report, ReportCommand, RuleReport, RunRecord, overlap}
 use crate::shell::server::Deployment;
 use crate::shell::sweep::{RuleSweep, asked_reason};
 
-/// Returns the report of a run that ends now, however far it came. The counts of the rules that were being swept are lower bounds.
+/// Returns the report of a run that ends now, however far it came. The counts of the rules that were being swept are lower
+/// bounds.
 pub(crate) fn report(session: &Session, limits: RunCaps, dry_run: bool) -> Report {
     let reason = asked_reason(&session.stop);
     let deployment = session.connected.get();

@@ -31,12 +31,14 @@ struct Held {
 /// A collection of leases.
 struct Collection {
     namespace: Namespace,
-    /// Whether it is that of `lock`, in which each rule has a lease; otherwise it is a journal, in which only rules with children have one.
+    /// Whether it is that of `lock`, in which each rule has a lease; otherwise it is a journal, in which only rules with children
+    /// have one.
     is_lock: bool,
 }
 
 impl Collection {
-    /// Returns the collections that a plan needs. Every run takes them in the order of their names, so that two runs never wait for each other.
+    /// Returns the collections that a plan needs. Every run takes them in the order of their names, so that two runs never wait
+    /// for each other.
     fn all(lock: Option<&Namespace>, plan: &Plan) -> Vec<Self> {
         let swept = plan.rules.iter().filter_map(|planned| planned.decision.swept());
         let journals = swept.filter_map(|rule| rule.family.as_ref()).map(|family| &family.journal);
@@ -66,13 +68,13 @@ impl Collection {
 }
 
 impl HeldLeases {
-    /// Takes the leases that the plan needs: of every namespace in the collection of `lock`, if there is one, and of the parents of children in their
-    /// journal. Refuses the rules whose lease another run holds.
+    /// Takes the leases that the plan needs: of every namespace in the collection of `lock`, if there is one, and of the parents
+    /// of children in their journal. Refuses the rules whose lease another run holds.
     ///
     /// Leases are taken in the order of their names, so that two runs never wait for each other.
     ///
-    /// Errors: the collection of `lock` cannot be used, or the run was asked to stop; all leases are released then. Where a journal cannot be used, its
-    /// rules fail.
+    /// Errors: the collection of `lock` cannot be used, or the run was asked to stop; all leases are released then. Where a
+    /// journal cannot be used, its rules fail.
     pub(crate) async fn take(
         deployment: &Deployment,
         lock: Option<&Namespace>,

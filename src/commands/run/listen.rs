@@ -1,6 +1,8 @@
-//! `--listen`: answers HTTP requests about a process that stays: the metrics of the last run, and whether it is alive and ready. Read-only.
+//! `--listen`: answers HTTP requests about a process that stays: the metrics of the last run, and whether it is alive and ready.
+//! Read-only.
 //!
-//! Alive is what the loop of the runs says of itself, not that a request is answered: both are tasks of their own, and one may stall without the other.
+//! Alive is what the loop of the runs says of itself, not that a request is answered: both are tasks of their own, and one may
+//! stall without the other.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -78,8 +80,8 @@ impl StatusPage {
         Self { shown, moved: RwLock::new(Instant::now()) }
     }
 
-    /// Does the work of the loop of the runs, and says again and again that it moves. Work that holds its thread, such as a write that is not read, is
-    /// silent.
+    /// Does the work of the loop of the runs, and says again and again that it moves. Work that holds its thread, such as a write
+    /// that is not read, is silent.
     pub(crate) async fn moving<T>(&self, work: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;

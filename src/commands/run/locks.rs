@@ -25,8 +25,8 @@ pub(crate) struct LockWait<'a> {
 }
 
 impl LockWait<'_> {
-    /// Waits until the next attempt is due. Returns false once the time is over. Logs the reason, unless `is_logged` says that this was
-    /// done before.
+    /// Waits until the next attempt is due. Returns false once the time is over. Logs the reason, unless `is_logged` says that
+    /// this was done before.
     ///
     /// Errors: the run was asked to stop.
     pub(crate) async fn again(&self, is_logged: &mut bool, why: impl FnOnce() -> String) -> Result<bool, Failure> {

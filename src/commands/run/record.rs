@@ -124,8 +124,8 @@ pub(crate) fn earlier(path: &Path, now: DateTime) -> Earlier {
     earlier
 }
 
-/// Records in the history that a sweep begins, if the policy asks for it: a run that is killed has a document as well. A record that fails is a
-/// warning, and the run goes on.
+/// Records in the history that a sweep begins, if the policy asks for it: a run that is killed has a document as well. A record
+/// that fails is a warning, and the run goes on.
 pub(crate) async fn begin(session: &Session, dry_run: bool, as_of: DateTime) {
     let Some((namespace, deployment, grant)) = place(session, dry_run) else { return };
     // The end of the run says that it is not recorded there.
@@ -152,7 +152,8 @@ pub(crate) async fn begin(session: &Session, dry_run: bool, as_of: DateTime) {
     }
 }
 
-/// Records the end of a sweep in the history, if the policy asks for it and there is a connection. A record that fails is a warning, not an error.
+/// Records the end of a sweep in the history, if the policy asks for it and there is a connection. A record that fails is a
+/// warning, not an error.
 pub(crate) async fn end(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
     let time_is_over = async {
         session.stop.asked_for(MAX_LAST_WAIT).await;

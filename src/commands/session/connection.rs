@@ -14,7 +14,8 @@ use crate::shell::server::connect::uri;
 /// Maximum length of a file with a connection string; a longer file is another one.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// The connection string of a command. A file is read each time that it is needed, so that a run of `--every` uses what is there by then.
+/// The connection string of a command. A file is read each time that it is needed, so that a run of `--every` uses what is there
+/// by then.
 #[derive(Clone)]
 pub(crate) struct Uri {
     place: Place,
@@ -70,7 +71,8 @@ impl Uri {
 
     /// Returns the connection string as it is written.
     ///
-    /// Errors: no connection string was given; its file cannot be read; or its password is missing, and there is no terminal to ask at.
+    /// Errors: no connection string was given; its file cannot be read; or its password is missing, and there is no terminal to
+    /// ask at.
     pub(crate) fn require(&self) -> Result<String, Failure> {
         let uri = match &self.place {
             Place::Text(uri) => uri.clone(),

@@ -20,7 +20,8 @@ pub(crate) fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
     Ok((policy, uri))
 }
 
-/// Reads and validates the policy for a command that connects to nothing: environment variables in its connection string need not be set.
+/// Reads and validates the policy for a command that connects to nothing: environment variables in its connection string need not
+/// be set.
 ///
 /// Errors: those of [`load`].
 pub(crate) fn offline(options: &Common) -> Result<(Policy, Uri), Failure> {
@@ -73,8 +74,8 @@ pub(crate) fn connection(options: &Common) -> Result<(Uri, Option<Flavor>), Fail
     Ok((uri, policy.connection.flavor))
 }
 
-/// Does the same as [`connection`] for a command that writes, and also returns the deployments that the policy expects: a policy that is there is read
-/// even if the connection string comes from the command line.
+/// Does the same as [`connection`] for a command that writes, and also returns the deployments that the policy expects: a policy
+/// that is there is read even if the connection string comes from the command line.
 pub(crate) fn target(options: &Common) -> Result<(Uri, Option<Flavor>, Expect), Failure> {
     if options.policy.as_os_str() != "-" && !options.policy.exists() {
         return connection(options).map(|(uri, flavor)| (uri, flavor, Expect::default()));
@@ -84,7 +85,8 @@ pub(crate) fn target(options: &Common) -> Result<(Uri, Option<Flavor>, Expect), 
     Ok((uri, policy.connection.flavor, policy.connection.expect))
 }
 
-/// Reads the text of the policy, but at most one byte more than a policy may have, which is enough to tell that the text is too long.
+/// Reads the text of the policy, but at most one byte more than a policy may have, which is enough to tell that the text is too
+/// long.
 fn read(options: &Common) -> std::io::Result<String> {
     let limit = MAX_BYTES as u64 + 1;
     let mut bytes = Vec::new();

@@ -93,8 +93,8 @@ pub(crate) fn check_conflicts(options: &Common, args: Option<&SweepArgs>) -> Res
     Ok(())
 }
 
-/// Reads `--output` and `--format`. The first format belongs to the first output and so on; outputs without a format take it from their
-/// extension. Without any output the report goes to standard output.
+/// Reads `--output` and `--format`. The first format belongs to the first output and so on; outputs without a format take it from
+/// their extension. Without any output the report goes to standard output.
 ///
 /// Errors: more formats than outputs, an unknown extension, or an output that is given twice.
 pub(crate) fn pair(options: &Common) -> Result<Vec<(PathBuf, Format)>, Failure> {
@@ -228,8 +228,8 @@ pub(crate) fn deliver_single(options: &Common, output: Output, text: &str, exit_
     Ok(exit_code)
 }
 
-/// Writes the report to every output, even if one of them fails. If the exit code is not 0 and the report is not on standard output, logs
-/// the reason. Returns the exit code.
+/// Writes the report to every output, even if one of them fails. If the exit code is not 0 and the report is not on standard
+/// output, logs the reason. Returns the exit code.
 pub(crate) fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -> u8 {
     let (mut is_shown, mut is_written) = (false, false);
     let mut unwritten = Vec::new();

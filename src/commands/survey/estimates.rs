@@ -64,8 +64,8 @@ impl Estimates {
         Ok(Some(estimates))
     }
 
-    /// Looks at what the deletes of a rule add to the oplog, and refuses the rule if its `minOplogWindow` cannot be kept. Returns some `_id`s of its
-    /// documents.
+    /// Looks at what the deletes of a rule add to the oplog, and refuses the rule if its `minOplogWindow` cannot be kept. Returns
+    /// some `_id`s of its documents.
     pub(crate) async fn decide(&self, deployment: &Deployment, rule: &SweepRule, findings: &mut Findings) -> Vec<Bson> {
         let ids = self.ids(deployment, rule, findings).await;
         let wire_version = deployment.facts.wire_version;
@@ -75,8 +75,8 @@ impl Estimates {
         ids
     }
 
-    /// Enters the estimate of a rule's sweep into its findings. `ids` are some of the rule's documents, `children` the children of its expired documents by
-    /// collection, if they were counted.
+    /// Enters the estimate of a rule's sweep into its findings. `ids` are some of the rule's documents, `children` the children
+    /// of its expired documents by collection, if they were counted.
     pub(crate) async fn enter(
         &self,
         deployment: &Deployment,

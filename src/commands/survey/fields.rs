@@ -1,4 +1,5 @@
-//! The look for documents that have the fields that the policy names, with the types that it compares them with, before anything is counted.
+//! The look for documents that have the fields that the policy names, with the types that it compares them with, before anything
+//! is counted.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -26,7 +27,8 @@ struct Looking<'a> {
     deployment: &'a Deployment,
     /// Findings in any namespace of a rule: the name of the rule, and the field or type that documents have.
     found: RefCell<BTreeSet<(String, String)>>,
-    /// Time for the fields that may get a rule refused, which others must not use up: the judgement is the same however many are looked for.
+    /// Time for the fields that may get a rule refused, which others must not use up: the judgement is the same however many are
+    /// looked for.
     time: SearchTime,
     /// Time for the other fields.
     time_for_others: SearchTime,
@@ -45,12 +47,14 @@ enum Turn {
     Names,
 }
 
-/// Looks for the fields that the rules name, and returns the beginning of their findings, in the order of the plan. `of_rule` returns the rule of a
-/// namespace that is to be looked at: a rule that a guard refuses in one namespace is, or the others would be judged in another way than by a dry
-/// run. With `for_all`, and in a strict run, all fields are looked for; otherwise those that a sweep depends on.
+/// Looks for the fields that the rules name, and returns the beginning of their findings, in the order of the plan. `of_rule`
+/// returns the rule of a namespace that is to be looked at: a rule that a guard refuses in one namespace is, or the others would
+/// be judged in another way than by a dry run. With `for_all`, and in a strict run, all fields are looked for; otherwise those
+/// that a sweep depends on.
 ///
-/// A name that documents in one namespace of a rule have is right, and not searched for in the others: with hundreds of tenants some have no
-/// document with a rare field such as a legal hold, and a rule that is refused there would have to do without the guard everywhere.
+/// A name that documents in one namespace of a rule have is right, and not searched for in the others. With hundreds of tenants
+/// some have no document with a rare field such as a legal hold. A rule that is refused there would have to do without the guard
+/// everywhere.
 pub(crate) async fn look<'a>(
     session: &Session,
     deployment: &Deployment,

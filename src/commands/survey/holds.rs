@@ -40,7 +40,8 @@ impl<'a> RunHolds<'a> {
         Self { deployment, reads }
     }
 
-    /// Returns a rule with the keys that are held, which are also entered in its findings. `None` if they cannot be read: the rule is refused then.
+    /// Returns a rule with the keys that are held, which are also entered in its findings. `None` if they cannot be read: the
+    /// rule is refused then.
     pub(crate) async fn enter(&self, rule: &SweepRule, findings: &mut Findings) -> Option<SweepRule> {
         let Some(holds) = &rule.selection.holds else { return Some(rule.clone()) };
         let read = self.reads.iter().find(|read| read.holds.is_same_read(holds))?;

@@ -89,7 +89,8 @@ impl One<'_> {
         Ok(())
     }
 
-    /// Counts the orphans. Where the rule leaves them alone, their number is only told; a check only says that there is no parent.
+    /// Counts the orphans. Where the rule leaves them alone, their number is only told; a check only says that there is no
+    /// parent.
     async fn count_orphans(&self, findings: &mut Findings) -> Result<()> {
         if let Level::Check(_) = self.survey.level {
             findings.told.warnings.extend(orphans::without_parents(&self.deployment, self.rule).await);
@@ -142,7 +143,8 @@ impl One<'_> {
         Ok(counts)
     }
 
-    /// Counts the documents of a collection that would be searched without an index, as far as the guard of large collections needs to know.
+    /// Counts the documents of a collection that would be searched without an index, as far as the guard of large collections
+    /// needs to know.
     async fn for_search_guard(&self) -> Result<Option<CountedDocuments>> {
         let SweepRule { namespace, selection, expiry, .. } = self.rule;
         let at_any_size = guard::scan(&self.planned.rule, namespace, &expiry.field, selection.index.as_ref(), u64::MAX);
@@ -152,8 +154,8 @@ impl One<'_> {
         count::documents_up_to(&self.deployment, selection, guard::SCAN_GUARD_DOCUMENTS + 1).await
     }
 
-    /// Counts the documents of the collection, as far as the guard of the share of the expired documents needs to know; `known` are those that were
-    /// counted before.
+    /// Counts the documents of the collection, as far as the guard of the share of the expired documents needs to know; `known`
+    /// are those that were counted before.
     async fn for_share_guard(&self, expired_count: u64, known: Option<CountedDocuments>) -> Result<Option<CountedDocuments>> {
         match guard::enough_documents(self.rule.limits.max_delete_percent, expired_count) {
             Some(enough) if known.is_none_or(|known| !known.is_complete && known.count < enough) => {

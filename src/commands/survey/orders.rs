@@ -7,8 +7,8 @@ use crate::shell::server::Deployment;
 use crate::shell::server::look::storage_sample;
 use crate::shell::server::watch::load;
 
-/// Chooses the order of a rule; `None` on a service that does not show the order of the storage, where there is no choice. `run_limit` names
-/// a limit of the whole run under which the oldest documents go first.
+/// Chooses the order of a rule; `None` on a service that does not show the order of the storage, where there is no choice.
+/// `run_limit` names a limit of the whole run under which the oldest documents go first.
 pub(crate) async fn choose(
     deployment: &Deployment,
     planned: &PlannedRule,

@@ -8,8 +8,9 @@ use crate::shell::server::look::{children, parents};
 use crate::shell::server::own::journal;
 use crate::shell::server::wire::error::ServerError;
 
-/// Counts the orphans of a rule: those that it deletes, and all others too. `None` if nothing compares or shows their number: an audit shows that of
-/// every rule with children, a dry run that of a rule which deletes orphans; a sweep compares it with limits, and where there is no parent at all.
+/// Counts the orphans of a rule: those that it deletes, and all others too. `None` if nothing compares or shows their number: an
+/// audit shows that of every rule with children, a dry run that of a rule which deletes orphans; a sweep compares it with limits,
+/// and where there is no parent at all.
 pub(super) async fn count(
     deployment: &Deployment,
     rule: &SweepRule,
@@ -27,7 +28,8 @@ pub(super) async fn count(
     all(deployment, rule, family, has_parents).await.map(Some)
 }
 
-/// Returns the warning that a sweep would take no child for an orphan, because no parent is there; `None` as well if that cannot be read.
+/// Returns the warning that a sweep would take no child for an orphan, because no parent is there; `None` as well if that cannot
+/// be read.
 pub(super) async fn without_parents(deployment: &Deployment, rule: &SweepRule) -> Option<String> {
     rule.family.as_ref()?.orphans.as_ref()?;
     let has_parents = children::has_parents(deployment, &rule.namespace).await.ok()?;

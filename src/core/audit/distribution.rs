@@ -20,8 +20,8 @@ pub(crate) const MAX_SAMPLES: usize = 5;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// January 1970 as a key of [`Distribution::months`]. Seconds that were read as milliseconds end up in this month: those of the years 2001 to
-/// 2055 become 12 January to 1 February 1970.
+/// January 1970 as a key of [`Distribution::months`]. Seconds that were read as milliseconds end up in this month: those of the
+/// years 2001 to 2055 become 12 January to 1 February 1970.
 const JANUARY_1970: i64 = 12 * 1970;
 
 /// All documents that were looked at, each in one class.
@@ -156,7 +156,8 @@ impl Distribution {
         self.months.get(&JANUARY_1970).copied().unwrap_or(0)
     }
 
-    /// Enters what was found into the figures. `sampled`: how many documents were drawn, and of how many; the counts are then projected.
+    /// Enters what was found into the figures. `sampled`: how many documents were drawn, and of how many; the counts are then
+    /// projected.
     pub(crate) fn enter(&self, expiry: &Expiry, is_buckets: bool, sampled: Option<(u64, u64)>, audit: &mut AuditReport) {
         audit.sampling = sampled.map(|(documents, of)| Sampling { documents, of, margin_percent: margin_percent(documents) });
         let ages: Vec<(u64, u64)> =
@@ -203,8 +204,8 @@ fn whole(group: &Document, key: &str) -> u64 {
     group.get(key).and_then(integer).and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
 }
 
-/// Returns the month of a group. The DocumentDB engine calls the year before the year 1 -1 and not 0 (`date_part` of Postgres); the first month of
-/// the year 0 stands for everything earlier.
+/// Returns the month of a group. The DocumentDB engine calls the year before the year 1 -1 and not 0 (`date_part` of Postgres);
+/// the first month of the year 0 stands for everything earlier.
 fn month(key: &Document) -> Option<i64> {
     integer(key.get("m")?).map(|month| month.max(0))
 }

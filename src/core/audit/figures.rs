@@ -11,8 +11,8 @@ use crate::base::instant::Instant;
 use crate::base::text::{count, duration, plural};
 use crate::core::facts::IdleReason;
 
-/// Reasons why a document never expires: the value that the field holds in place of a date (missing to otherType), or a property of the
-/// document or its date (ttlNever to before1970); or the fields by which its children name it (parentField).
+/// Reasons why a document never expires: the value that the field holds in place of a date (missing to otherType), or a property
+/// of the document or its date (ttlNever to before1970); or the fields by which its children name it (parentField).
 pub(crate) const NEVER_EXPIRES_REASONS: [&str; 16] = [
     "missing",
     "null",
@@ -40,19 +40,21 @@ const TWO_DAYS: u64 = 2 * 86_400;
 
 /// Figures of an audit. A value that was not measured is null.
 ///
-/// Only documents that the rule's filter selects count; in a time-series collection the documents are buckets, dated by their latest
-/// measurement. Every document is counted once, either in `ageHistogram` or in `neverExpires` of the rule.
+/// Only documents that the rule's filter selects count; in a time-series collection the documents are buckets, dated by their
+/// latest measurement. Every document is counted once, either in `ageHistogram` or in `neverExpires` of the rule.
 #[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuditReport {
-    /// In an audit: the sample; null if every document was looked at. The counts of ageHistogram, forecast, backlog and neverExpires are then
-    /// those of the sample, multiplied by `of` / `documents`.
+    /// In an audit: the sample; null if every document was looked at. The counts of ageHistogram, forecast, backlog and
+    /// neverExpires are then those of the sample, multiplied by `of` / `documents`.
     pub sampling: Option<Sampling>,
     /// In an audit: the latest date of any expired document. Null where there is none, or in a sample.
     pub newest_expired: Option<Instant>,
-    /// In an audit: documents by the age of the date that decides, the future first. Ranges without documents are left out at both ends.
+    /// In an audit: documents by the age of the date that decides, the future first. Ranges without documents are left out at
+    /// both ends.
     pub age_histogram: Option<Vec<AgeRange>>,
-    /// In an audit: the number of documents that expire on each of the 30 days after asOf, if nothing is inserted, changed or deleted.
+    /// In an audit: the number of documents that expire on each of the 30 days after asOf, if nothing is inserted, changed or
+    /// deleted.
     pub forecast: Option<Vec<ForecastDay>>,
     /// In an audit: expired documents by the month (UTC) of the date that decided, the earliest first.
     pub backlog: Option<Vec<BacklogMonth>>,
@@ -62,18 +64,18 @@ pub struct AuditReport {
     /// In an audit: some expired documents, the oldest first where an index gives that order.
     #[schemars(length(max = 10))]
     pub samples: Vec<Sample>,
-    /// In an audit: the cost, as the server reports it, of finding the first 10,000 expired documents along the index, or all of them without
-    /// an index. Null where it is unknown.
+    /// In an audit: the cost, as the server reports it, of finding the first 10,000 expired documents along the index, or all of
+    /// them without an index. Null where it is unknown.
     pub examined: Option<Examined>,
     /// In an audit: the mongosh command that creates an index for the rule; null where an index serves it already.
     pub create_index: Option<String>,
     /// In an audit: the deployment's own TTL compared with the rule; null where it could not be read.
     pub native_comparison: Option<NativeComparison>,
-    /// In an audit: documents with a date before asOf whose value in `ttlField` does not count, because it is no whole number that fits 32 bits;
-    /// `expireAfterSeconds` decides for them. Null without a `ttlField`.
+    /// In an audit: documents with a date before asOf whose value in `ttlField` does not count, because it is no whole number
+    /// that fits 32 bits; `expireAfterSeconds` decides for them. Null without a `ttlField`.
     pub ignored_ttl_count: Option<u64>,
-    /// In an audit: the deployment's own TTL settings of the collection that are set and delete nothing, or are far behind; null where they were
-    /// not looked at.
+    /// In an audit: the deployment's own TTL settings of the collection that are set and delete nothing, or are far behind; null
+    /// where they were not looked at.
     pub native_troubles: Option<Vec<NativeTrouble>>,
 }
 
@@ -89,8 +91,8 @@ pub struct NativeTrouble {
     pub reason: IdleReason,
     /// The reason in words.
     pub detail: String,
-    /// Documents, in a time-series collection buckets, that the server should have deleted more than 10 minutes ago; null if they were not
-    /// counted.
+    /// Documents, in a time-series collection buckets, that the server should have deleted more than 10 minutes ago; null if they
+    /// were not counted.
     pub overdue_count: Option<u64>,
     /// Seconds since the first of them expired by the setting; null if none is overdue, or its time is unknown.
     pub behind_seconds: Option<u64>,
@@ -171,7 +173,8 @@ pub struct AgeRange {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "forecastDay")]
 pub struct ForecastDay {
-    /// Beginning of the 24 hours, counted from asOf: the documents expire after it and up to 24 hours later, that instant included.
+    /// Beginning of the 24 hours, counted from asOf: the documents expire after it and up to 24 hours later, that instant
+    /// included.
     pub from: Instant,
     pub count: u64,
 }

@@ -36,8 +36,8 @@ pub(crate) fn bounds_ms() -> Vec<i64> {
     bounds().into_iter().map(|seconds| seconds * 1000).collect()
 }
 
-/// Returns the ranges with their counts of expired and other documents. `counts` has one pair more than there are bounds. Leaves out the
-/// ranges without documents at both ends, and keeps those in between.
+/// Returns the ranges with their counts of expired and other documents. `counts` has one pair more than there are bounds. Leaves
+/// out the ranges without documents at both ends, and keeps those in between.
 pub(crate) fn histogram(counts: &[(u64, u64)]) -> Vec<AgeRange> {
     let bounds = bounds();
     let is_filled = |(expired, not_expired): &(u64, u64)| expired + not_expired > 0;

@@ -13,7 +13,8 @@ pub(crate) struct OverdueCount {
     pub has_date: bool,
 }
 
-/// Returns the reason that the documents themselves show, in a collection of so many documents; `None` if the setting does its work.
+/// Returns the reason that the documents themselves show, in a collection of so many documents; `None` if the setting does its
+/// work.
 pub(crate) fn of_count(found: &OverdueCount, ttl: &NativeTtl, documents: u64) -> Option<IdleTtl> {
     let (reason, detail) = if found.count > 0 {
         let why = "the server deletes late or not at all; see its log for `TTL`, and whether a primary is up and accepts writes";

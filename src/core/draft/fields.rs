@@ -23,9 +23,9 @@ pub(crate) struct DateField {
     pub newest: DateTime,
 }
 
-/// Finds the field paths at which the documents hold dates, ObjectIds (only in `_id`), or strings or numbers that may be dates. Fields that half of the documents
-/// have come first, dates before strings and numbers; then the other dates, the ObjectIds, and the other strings and numbers. Among each of these, fields that more documents
-/// have come first.
+/// Finds the field paths at which the documents hold dates, ObjectIds (only in `_id`), or strings or numbers that may be dates.
+/// Fields that half of the documents have come first, dates before strings and numbers; then the other dates, the ObjectIds, and
+/// the other strings and numbers. Among each of these, fields that more documents have come first.
 pub(crate) fn date_fields(documents: &[Document]) -> Vec<DateField> {
     let mut found: BTreeMap<(String, u8), DateField> = BTreeMap::new();
     for document in documents {

@@ -39,8 +39,8 @@ struct RuleDraft<'a> {
     body: String,
 }
 
-/// Writes the policy that deletes what the server deletes by these settings. Parses each rule again, and leaves it out if it does not mean the
-/// same.
+/// Writes the policy that deletes what the server deletes by these settings. Parses each rule again, and leaves it out if it does
+/// not mean the same.
 pub fn policy(source: &ImportSource, catalog: &Catalog) -> Imported {
     let mut drafts = Vec::new();
     let mut left_out = Vec::new();
@@ -76,7 +76,8 @@ pub fn policy(source: &ImportSource, catalog: &Catalog) -> Imported {
     Imported { policy, rules: drafts.len(), left_out, warnings }
 }
 
-/// Says what TTL does to a GridFS bucket, if the collection is one of a bucket by its name: the server knows nothing of files and chunks.
+/// Says what TTL does to a GridFS bucket, if the collection is one of a bucket by its name: the server knows nothing of files and
+/// chunks.
 fn of_bucket(namespace: &Namespace) -> Option<String> {
     let name = text(&namespace.to_string());
     if let Some(bucket) = namespace.collection.strip_suffix(".files") {

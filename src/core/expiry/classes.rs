@@ -20,9 +20,9 @@ impl Expiry {
     /// Returns the branches of a `$facet` that put each document selected by the filter into exactly one of up to four lists of
     /// groups.
     ///
-    /// `expired`: those that [`Self::predicate`] selects; groups of `_id: {a, m}` with `n`, `oldest`, `newest` (as [`Self::instant`] reads
-    /// them) and the sums of `sums`. `wrongUnit` and `decimal`: those that an epoch rule keeps for the magnitude or the type of a number.
-    /// `rest`: all others; groups of `_id: {r, a, d, f}`.
+    /// `expired`: those that [`Self::predicate`] selects; groups of `_id: {a, m}` with `n`, `oldest`, `newest` (as
+    /// [`Self::instant`] reads them) and the sums of `sums`. `wrongUnit` and `decimal`: those that an epoch rule keeps for the
+    /// magnitude or the type of a number. `rest`: all others; groups of `_id: {r, a, d, f}`.
     ///
     /// `a` is the position of the deciding date's age among `age_bounds` (milliseconds, ascending): the number of bounds at or
     /// below it. `m` is the month, 12 * year + month - 1. `r` is the reason why the documents never expire, or null. `d` is the
@@ -57,8 +57,8 @@ impl Expiry {
         vec![doc! { "$match": self.predicate() }, doc! { "$limit": limit }, doc! { "$project": self.deciding() }]
     }
 
-    /// Returns a projection of the values that decide whether a document has expired: `date` as [`Self::instant`] reads it, the number of `dates`,
-    /// and the document's own valid `ttl` or null.
+    /// Returns a projection of the values that decide whether a document has expired: `date` as [`Self::instant`] reads it, the
+    /// number of `dates`, and the document's own valid `ttl` or null.
     pub fn deciding(&self) -> Document {
         let ttl = self.ttl_field.as_ref().map_or(Bson::Null, |field| whole_int32(format!("${field}").into()));
         doc! {
@@ -152,8 +152,8 @@ impl Expiry {
         doc! { "$subtract": [self.as_of.timestamp_millis() as f64, "$ms"] }
     }
 
-    /// Returns a date of the format as milliseconds since 1970, a double; null for null. Dates more than 285,000 years away lose their last
-    /// digits, which do not matter.
+    /// Returns a date of the format as milliseconds since 1970, a double; null for null. Dates more than 285,000 years away lose
+    /// their last digits, which do not matter.
     fn millis(&self, date: &str) -> Document {
         match self.format {
             DateFormat::Date | DateFormat::EpochMillis | DateFormat::Iso8601 => doc! { "$toDouble": date },

@@ -1,8 +1,8 @@
 //! Choices and variables of aggregation expressions, in the form that every engine evaluates alike.
 //!
-//! The DocumentDB engine evaluates both branches of `$cond`, so that one which fails on a document fails the query, and only the branch that is
-//! taken of `$switch` (microsoft/documentdb, `bson_expression_conditional_operators.c`). A `$let` with two variables ends its server process on
-//! documents with arrays.
+//! The DocumentDB engine evaluates both branches of `$cond`, so that one which fails on a document fails the query, and only the
+//! branch that is taken of `$switch` (microsoft/documentdb, `bson_expression_conditional_operators.c`). A `$let` with two
+//! variables ends its server process on documents with arrays.
 
 use bson::{Bson, doc};
 

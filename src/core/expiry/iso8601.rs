@@ -1,17 +1,19 @@
 //! The instant of a string by RFC 3339, as an aggregation expression that fails on no string.
 //!
-//! No operator reads exactly this form. `$dateFromString` reads many others, and takes a time without an offset for UTC; `$regexMatch` fails on text
-//! that is not valid UTF-8 (seen at MongoDB 6.0.5), and with it the whole command. So the string is cut into parts, each part is read, and what was read
-//! is written again: a part counts only if that yields the same bytes. `$indexOfBytes` compares bytes, whatever the collation of the command.
+//! No operator reads exactly this form. `$dateFromString` reads many others, and takes a time without an offset for UTC;
+//! `$regexMatch` fails on text that is not valid UTF-8 (seen at MongoDB 6.0.5), and with it the whole command. So the string is
+//! cut into parts, each part is read, and what was read is written again: a part counts only if that yields the same bytes.
+//! `$indexOfBytes` compares bytes, whatever the collation of the command.
 //!
-//! `$substrBytes` fails where a cut is next to a UTF-8 continuation byte (`src/mongo/db/pipeline/expression.cpp`). Text with such bytes is left out
-//! first: `$strLenCP` does not count them, and `$strLenBytes` does.
+//! `$substrBytes` fails where a cut is next to a UTF-8 continuation byte (`src/mongo/db/pipeline/expression.cpp`). Text with such
+//! bytes is left out first: `$strLenCP` does not count them, and `$strLenBytes` does.
 
 use bson::{Bson, DateTime, Document, doc};
 
 use super::expression::{is_type, when, with};
 
-/// The first and the last millisecond of the years 0 to 9999: no server splits a date outside of them into its parts, or writes it.
+/// The first and the last millisecond of the years 0 to 9999: no server splits a date outside of them into its parts, or writes
+/// it.
 pub(super) const FIRST_MS: i64 = -62_167_219_200_000;
 pub(super) const LAST_MS: i64 = 253_402_300_799_999;
 
@@ -32,8 +34,8 @@ const NANOS: i32 = 1_000_000_000;
 
 /// Returns an expression for the instant of `value` as a BSON Date; null unless it is a string by RFC 3339 with `Z` or an offset.
 ///
-/// A fraction is rounded up to the next millisecond, so that no document is taken for older than it is. More digits than nanoseconds have, and a leap
-/// second, which BSON dates do not know, make it no date.
+/// A fraction is rounded up to the next millisecond, so that no document is taken for older than it is. More digits than
+/// nanoseconds have, and a leap second, which BSON dates do not know, make it no date.
 pub(super) fn instant(value: &str) -> Bson {
     let length = |text: &str| doc! { "$strLenBytes": text };
     let can_be_cut = doc! { "$and": [
@@ -84,8 +86,8 @@ fn fraction() -> Bson {
     when(doc! { "$eq": [digits, -1] }, 0, when(is_one, read, Bson::Null))
 }
 
-/// Returns an expression for the date of a text of [`SECONDS`] bytes in [`FORMAT`], taken for UTC; null if it is any other text, such as the 30th of
-/// February.
+/// Returns an expression for the date of a text of [`SECONDS`] bytes in [`FORMAT`], taken for UTC; null if it is any other text,
+/// such as the 30th of February.
 fn to_the_second(text: Document) -> Bson {
     let read = doc! { "$dateFromString": { "dateString": "$$part", "format": FORMAT, "onError": Bson::Null } };
     // `$dateToString` fails outside of these years (`src/mongo/db/query/datetime/date_time_support.h`).

@@ -71,8 +71,8 @@ fn leaf(format: DateFormat) -> Document {
     doc! { "$switch": { "branches": branches, "default": "otherType" } }
 }
 
-/// Returns an expression for the word that describes the string `$$v`. Nothing but its reading as a date is looked at: other operators fail on a
-/// string that is not valid UTF-8.
+/// Returns an expression for the word that describes the string `$$v`. Nothing but its reading as a date is looked at: other
+/// operators fail on a string that is not valid UTF-8.
 fn string(format: DateFormat) -> Bson {
     if format != DateFormat::Date {
         return STRING.into();

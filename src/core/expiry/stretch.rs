@@ -1,7 +1,7 @@
 //! A stretch of the dates of a rule: the whole rule, narrowed to one range of its field.
 //!
-//! The DocumentDB engine walks an index along every condition on its field. With a range and the rule side by side, the rule's own bound, which
-//! is open on one side, walks all that has expired for every batch. Here the range takes the place of the bound.
+//! The DocumentDB engine walks an index along every condition on its field. With a range and the rule side by side, the rule's
+//! own bound, which is open on one side, walks all that has expired for every batch. Here the range takes the place of the bound.
 
 use bson::{DateTime, Document, doc};
 
@@ -20,10 +20,10 @@ pub(crate) struct Stretch {
 }
 
 impl Expiry {
-    /// Returns the stretch of dates from `from` to `to`, both included, but to the latest date that can have expired at most. `None` if the
-    /// range is empty, or the rule has no stretches: its dates are of another format, or a filter decides as well, which other indexes may
-    /// serve. A dotted field has none either: an index of the DocumentDB engine holds more under it than the rule means, and a delete by `_id`
-    /// does not ask that index.
+    /// Returns the stretch of dates from `from` to `to`, both included, but to the latest date that can have expired at most.
+    /// `None` if the range is empty, or the rule has no stretches: its dates are of another format, or a filter decides as well,
+    /// which other indexes may serve. A dotted field has none either: an index of the DocumentDB engine holds more under it than
+    /// the rule means, and a delete by `_id` does not ask that index.
     pub(crate) fn stretch(&self, from: Option<DateTime>, to: DateTime) -> Option<Stretch> {
         if self.format != DateFormat::Date || self.filter.is_some() || self.not_before_1970 || self.field.contains('.') {
             return None;
@@ -34,8 +34,8 @@ impl Expiry {
 }
 
 impl Stretch {
-    /// Returns the whole predicate of the rule with the range in place of its bound, which the range implies: a list of dates with one element at
-    /// or after the first date and another at or before the last has one at or before the latest that can have expired.
+    /// Returns the whole predicate of the rule with the range in place of its bound. The range implies the bound: a list of dates
+    /// with an element at or before the last date of the range has one at or before the latest that can have expired.
     pub(crate) fn predicate(&self) -> Document {
         let mut range = self.from.map(|from| doc! { "$gte": from }).unwrap_or_default();
         range.insert("$lte", self.to);

@@ -19,13 +19,15 @@ pub struct Catalog {
 pub struct Collection {
     pub namespace: Namespace,
     pub kind: CollectionKind,
-    /// `None` if the deployment does not show it, and for a view or a time-series collection: these have no documents of their own.
+    /// `None` if the deployment does not show it, and for a view or a time-series collection: these have no documents of their
+    /// own.
     pub uuid: Option<Uuid>,
     /// The default collation.
     pub collation: Option<Document>,
     /// `expireAfterSeconds` of the collection itself.
     pub expire_after_seconds: Option<Bson>,
-    /// Empty for a view, and for a time-series collection whose indexes the user may not see: a sweep finds buckets by their `_id`.
+    /// Empty for a view, and for a time-series collection whose indexes the user may not see: a sweep finds buckets by their
+    /// `_id`.
     pub indexes: Vec<IndexFacts>,
 }
 
@@ -52,12 +54,13 @@ pub struct TimeSeries {
     pub shows_buckets: bool,
     /// UUID of that collection; `None` if the deployment does not show it.
     pub buckets: Option<Uuid>,
-    /// Whether there are measurements before 1970 or after 2038; `None` if that was not looked at, because the collection has no native TTL, or
-    /// could not be seen.
+    /// Whether there are measurements before 1970 or after 2038; `None` if that was not looked at, because the collection has no
+    /// native TTL, or could not be seen.
     pub extended_times: Option<bool>,
 }
 
-/// Figures that only a sweep needs, and that cost more commands. Those of a time-series collection are the figures of its buckets.
+/// Figures that only a sweep needs, and that cost more commands. Those of a time-series collection are the figures of its
+/// buckets.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {
     /// The collection's own count, which is exact except after a crash.

@@ -56,7 +56,8 @@ impl TtlMonitor {
 }
 
 impl NativeTtl {
-    /// Returns the reason why the server deletes nothing by this setting, as far as its settings and the catalog show it; `None` if it deletes.
+    /// Returns the reason why the server deletes nothing by this setting, as far as its settings and the catalog show it; `None`
+    /// if it deletes.
     pub fn idle(&self, collection: &Collection, server: &ServerFacts) -> Option<IdleTtl> {
         if self.scope == Scope::LastChange {
             return None;

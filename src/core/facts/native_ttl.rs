@@ -7,11 +7,12 @@ use serde::Serialize;
 use crate::base::instant::rfc3339;
 use crate::base::values::integer;
 
-/// Field in which Azure Cosmos DB (RU) keeps the time of a document's last change. Source: Microsoft, "Time to live" of Azure Cosmos DB for
-/// MongoDB.
+/// Field in which Azure Cosmos DB (RU) keeps the time of a document's last change. Source: Microsoft, "Time to live" of Azure
+/// Cosmos DB for MongoDB.
 pub const LAST_CHANGE: &str = "_ts";
 
-/// The largest value of an index, which the server also shows in place of an invalid one (mongo, `kExpireAfterSecondsForInactiveTTLIndex`).
+/// The largest value of an index, which the server also shows in place of an invalid one (mongo,
+/// `kExpireAfterSecondsForInactiveTTLIndex`).
 const LARGEST: i64 = 2_147_483_647;
 
 /// The object that a TTL setting belongs to.
@@ -70,8 +71,9 @@ impl NativeTtl {
         integer(&self.expire_after_seconds)
     }
 
-    /// Says what the server deletes by the largest value, which looks like a setting that is switched off; `None` for any other value. It deletes
-    /// by it as by every other (seen with 6.0.5; mongo, `ttl_test.cpp`, `TTLkExpireAfterSecondsForInactiveTTLIndexIsValid`).
+    /// Says what the server deletes by the largest value, which looks like a setting that is switched off; `None` for any other
+    /// value. It deletes by it as by every other (seen with 6.0.5; mongo, `ttl_test.cpp`,
+    /// `TTLkExpireAfterSecondsForInactiveTTLIndexIsValid`).
     pub fn by_largest(&self, now: DateTime) -> Option<String> {
         self.deletes_after().ok().filter(|(_, seconds)| i64::from(*seconds) == LARGEST)?;
         let latest = DateTime::from_millis(now.timestamp_millis() - LARGEST * 1000);
@@ -99,7 +101,8 @@ impl NativeTtl {
     }
 }
 
-/// Returns the field of a key by which the server can delete: a single one, ascending or descending, that is neither `_id` nor a wildcard.
+/// Returns the field of a key by which the server can delete: a single one, ascending or descending, that is neither `_id` nor a
+/// wildcard.
 pub(super) fn date_field(key: &[(String, Bson)]) -> Option<&str> {
     match key {
         [(field, direction)] if field != "_id" && !field.ends_with("$**") => integer(direction).map(|_| field.as_str()),

@@ -17,7 +17,8 @@ pub enum ServerRole {
 }
 
 impl ServerRole {
-    /// Says why nothing may be written to the server; `None` if it is not known to be connected to without the rest of its deployment.
+    /// Says why nothing may be written to the server; `None` if it is not known to be connected to without the rest of its
+    /// deployment.
     pub fn detached(self) -> Option<&'static str> {
         match self {
             Self::Member => Some(

@@ -8,7 +8,8 @@ use crate::core::flavor::Flavor;
 impl ServerFacts {
     /// Returns the reason why a fail-over may take back a write that was acknowledged under a write concern; `None` if it cannot.
     ///
-    /// Only MongoDB: the services replicate every write themselves, whatever the write concern says. A standalone server has no other to fail over to.
+    /// Only MongoDB: the services replicate every write themselves, whatever the write concern says. A standalone server has no
+    /// other to fail over to.
     pub fn weakness_of(&self, concern: &Document) -> Option<String> {
         if self.flavor != Flavor::MongoDb || self.topology == Topology::Standalone {
             return None;

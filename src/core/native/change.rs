@@ -13,8 +13,8 @@ use crate::core::policy::namespace::Namespace;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     pub namespace: Namespace,
-    /// In the order in which they are run. They contain only values from the policy: whole seconds within int32, never NaN, which collMod would
-    /// store as 0.
+    /// In the order in which they are run. They contain only values from the policy: whole seconds within int32, never NaN, which
+    /// collMod would store as 0.
     pub commands: Vec<Document>,
 }
 
@@ -101,8 +101,8 @@ fn is_series(collection: &Collection) -> bool {
     matches!(collection.kind, CollectionKind::TimeSeries(_))
 }
 
-/// Finds an index without expireAfterSeconds on the same field with the same filter. The server accepts no TTL index in addition to such an
-/// index, but can turn it into one.
+/// Finds an index without expireAfterSeconds on the same field with the same filter. The server accepts no TTL index in addition
+/// to such an index, but can turn it into one.
 pub fn plain_index<'a>(collection: &'a Collection, target: &TtlTarget) -> Option<&'a str> {
     let serves = |index: &&IndexFacts| {
         index.expire_after_seconds.is_none()
@@ -125,7 +125,8 @@ pub fn is_same_filter(partial: Option<&Document>, collation: Option<&Document>, 
         && (partial.is_none() || is_same_collation(collation, target.collation.as_ref()))
 }
 
-/// Returns a document with its whole numbers in one type: `5` is an int32 in a policy and a double from an old shell, and both match alike.
+/// Returns a document with its whole numbers in one type: `5` is an int32 in a policy and a double from an old shell, and both
+/// match alike.
 fn plain_numbers(document: &Document) -> Document {
     fn plain(value: &Bson) -> Bson {
         match value {

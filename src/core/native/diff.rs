@@ -59,7 +59,8 @@ struct Pair<'a> {
     found: Option<usize>,
 }
 
-/// Compares rules with settings. The result is in the order of the rules, then of the namespaces; settings without a rule come last.
+/// Compares rules with settings. The result is in the order of the rules, then of the namespaces; settings without a rule come
+/// last.
 pub fn diff(rules: &[&Rule], catalog: &Catalog, wire_version: i32, plain_to_ttl: PlainToTtl) -> Vec<Difference> {
     let settings: Vec<Vec<NativeTtl>> = catalog.collections.iter().map(Collection::ttl).collect();
     let mut pairs = pairs(rules, catalog, wire_version);
@@ -87,8 +88,9 @@ pub fn diff(rules: &[&Rule], catalog: &Catalog, wire_version: i32, plain_to_ttl:
     differences
 }
 
-/// Adds to each setting what its value alone does not show: that the server deletes nothing by it, although it equals its rule or differs from it, or
-/// that it deletes by it, although it seems to be switched off. A monitor that is off concerns every setting, and is left to the caller.
+/// Adds to each setting what its value alone does not show: that the server deletes nothing by it, although it equals its rule or
+/// differs from it, or that it deletes by it, although it seems to be switched off. A monitor that is off concerns every setting,
+/// and is left to the caller.
 pub fn note(differences: &mut [Difference], catalog: &Catalog, server: &ServerFacts) {
     for difference in differences.iter_mut() {
         let collection = catalog.collections.iter().find(|collection| collection.namespace == difference.namespace);
@@ -134,7 +136,8 @@ fn is_in_the_way(earlier: &Pair, mine: &TtlTarget) -> bool {
     })
 }
 
-/// Finds the setting of each rule: preferably one with the same value, otherwise one with another value. Returns the settings that have a rule.
+/// Finds the setting of each rule: preferably one with the same value, otherwise one with another value. Returns the settings
+/// that have a rule.
 fn assign(pairs: &mut [Pair], settings: &[Vec<NativeTtl>]) -> BTreeSet<(usize, usize)> {
     let mut taken = BTreeSet::new();
     for exactly in [true, false] {

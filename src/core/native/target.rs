@@ -20,7 +20,8 @@ const PARTIAL_SERIES: i32 = 21;
 pub struct TtlTarget {
     pub scope: Scope,
     pub field: String,
-    /// `None` if the rule is disabled, so that the server should not delete either. -1, only on `_ts`, stands for the documents' own ttl.
+    /// `None` if the rule is disabled, so that the server should not delete either. -1, only on `_ts`, stands for the documents'
+    /// own ttl.
     pub seconds: Option<i64>,
     pub partial: Option<Document>,
     /// Collation of the strings in the partial filter; `None` for the simple collation, or without a filter.

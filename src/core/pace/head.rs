@@ -1,6 +1,7 @@
 //! Judges the time that a query for the oldest document takes, which grows with the keys of deleted documents in its way.
 //!
-//! Measured with mongod 6.0.5: a replica set keeps them for `minSnapshotHistoryWindowInSeconds`, through all checkpoints; the next queries remove them.
+//! Measured with mongod 6.0.5: a replica set keeps them for `minSnapshotHistoryWindowInSeconds`, through all checkpoints; the
+//! next queries remove them.
 
 use std::time::Duration;
 

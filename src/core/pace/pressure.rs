@@ -1,7 +1,9 @@
-//! The pressure on a server, by the figures that it tells of itself, and the rest that it needs. Arithmetic only: figures and times come in as values.
+//! The pressure on a server, by the figures that it tells of itself, and the rest that it needs. Arithmetic only: figures and
+//! times come in as values.
 //!
-//! The limits are those of WiredTiger: its own threads begin to write when 5 % of the cache is dirty, 2.5 % holds updates, or 80 % is full. At 20, 10
-//! and 95 % the threads of the clients have to help, each of which then waits (WiredTiger, "Cache and eviction tuning"; MongoDB keeps the defaults).
+//! The limits are those of WiredTiger: its own threads begin to write when 5 % of the cache is dirty, 2.5 % holds updates, or 80
+//! % is full. At 20, 10 and 95 % the threads of the clients have to help, each of which then waits (WiredTiger, "Cache and
+//! eviction tuning"; MongoDB keeps the defaults).
 
 #[cfg(test)]
 mod tests;
@@ -118,8 +120,8 @@ impl Looks {
     }
 }
 
-/// Bytes of the cache that each deleted document makes wait to be written, by the looks so far, of which later ones count more. Dates in no order change a
-/// page for each document, and ordered ones a small part of it.
+/// Bytes of the cache that each deleted document makes wait to be written, by the looks so far, of which later ones count more.
+/// Dates in no order change a page for each document, and ordered ones a small part of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Growth {
     bytes: f64,
@@ -127,10 +129,12 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Assumes a page of documents and one of an index for each of a few documents (MongoDB lets WiredTiger write pages of 32 kB).
+    /// Assumes a page of documents and one of an index for each of a few documents (MongoDB lets WiredTiger write pages of 32
+    /// kB).
     pub(crate) const ASSUMED: Self = Self { bytes: 65_536.0 * ENOUGH as f64, documents: ENOUGH as f64 };
 
-    /// Takes in two looks, and the number of documents that were deleted between them. What others change meanwhile counts as well.
+    /// Takes in two looks, and the number of documents that were deleted between them. What others change meanwhile counts as
+    /// well.
     pub(crate) fn observe(&mut self, before: &Load, now: &Load, deleted: u64) {
         let change = |figure: fn(&Load) -> Option<u64>| Some(figure(now)? as f64 - figure(before)? as f64);
         let Some(dirty) = change(|load| load.dirty) else { return };
@@ -151,8 +155,8 @@ impl Growth {
         self.bytes / self.documents.max(1.0)
     }
 
-    /// Returns the number of documents that may be deleted until the next look; `None` if any number may. They leave half of the room up to the limit, or
-    /// none of it where the commands are short and go one after another.
+    /// Returns the number of documents that may be deleted until the next look; `None` if any number may. They leave half of the
+    /// room up to the limit, or none of it where the commands are short and go one after another.
     pub(crate) fn documents_per_look(self, looks: &Looks, max_dirty: Option<f64>) -> Option<u64> {
         let (Some(cache), Some(dirty), false) = (looks.last.cache_size, looks.last.dirty, looks.is_harmless(max_dirty)) else {
             return None;

@@ -8,8 +8,8 @@ const MAX_DELAY: Duration = Duration::from_millis(100);
 /// Batches per second under a rate that is reached: enough to be smooth, and one batch more or less is 1 % of ten seconds.
 const BATCHES_PER_SECOND: u32 = 10;
 
-/// Maximum batches per second, as long as each of them has enough documents: other users of the server wait less for a small batch
-/// to end.
+/// Maximum batches per second, as long as each of them has enough documents: other users of the server wait less for a small
+/// batch to end.
 const MAX_BATCHES_PER_SECOND: u32 = 250;
 
 /// Batches that are watched, at least, before a rate that is not reached makes them larger.
@@ -23,7 +23,8 @@ const CALM: Duration = Duration::from_secs(60);
 
 /// A limit of documents per second, without bursts.
 ///
-/// Its batches are small. Where so many commands take too long, as with members in another region, they become larger until the rate is reached.
+/// Its batches are small. Where so many commands take too long, as with members in another region, they become larger until the
+/// rate is reached.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RateLimit {
     rate: u32,
@@ -49,8 +50,8 @@ impl RateLimit {
         Self { rate, free_at: Duration::ZERO, doublings: 0, watched: Watched::default() }
     }
 
-    /// Returns the number of documents that a batch may take at most. `enough` is the number for which the cost of the command itself is negligible,
-    /// and `gentle` the number up to which a batch may grow.
+    /// Returns the number of documents that a batch may take at most. `enough` is the number for which the cost of the command
+    /// itself is negligible, and `gentle` the number up to which a batch may grow.
     pub(crate) fn batch_limit(&self, enough: u32, gentle: u32) -> u32 {
         let (few, many) = (self.rate / BATCHES_PER_SECOND, self.rate / MAX_BATCHES_PER_SECOND);
         let limit = many.max(enough).min(few).max(1);

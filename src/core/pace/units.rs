@@ -1,4 +1,5 @@
-//! Request units: the limit of a rule in every second, and the units per document learnt so far. Arithmetic only: time comes in as values.
+//! Request units: the limit of a rule in every second, and the units per document learnt so far. Arithmetic only: time comes in
+//! as values.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,13 +10,13 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Share of a second's units that a batch is sized for: the documents of the next batch may be larger than those of the last.
 const SHARE: f64 = 0.9;
 
-/// Units to load one kB of a document, and to delete one kB with the entries of some indexes. For the first batch only, so they are
-/// high. Source of the first: Microsoft, "Request Units in Azure Cosmos DB"; the second is an assumption.
+/// Units to load one kB of a document, and to delete one kB with the entries of some indexes. For the first batch only, so they
+/// are high. Source of the first: Microsoft, "Request Units in Azure Cosmos DB"; the second is an assumption.
 pub(crate) const LOAD_PER_KB: f64 = 1.0;
 const DELETE_PER_KB: f64 = 12.0;
 
-/// Units to delete one kB, and for its entry in an index, on top of loading it. Source of the first: the same page, for an insert; the second is
-/// an assumption.
+/// Units to delete one kB, and for its entry in an index, on top of loading it. Source of the first: the same page, for an
+/// insert; the second is an assumption.
 const WRITE_PER_KB: f64 = 5.5;
 const INDEX_ENTRY: f64 = 0.5;
 
@@ -24,8 +25,8 @@ pub(crate) const QUERY: f64 = 3.0;
 
 /// A limit of request units that holds in every second: a command is sent once the units of the second before leave room for it.
 ///
-/// The service bills a command at some moment between its sending and its reply. A charge counts for a second after the reply, so no second of
-/// the service's own clock can hold more.
+/// The service bills a command at some moment between its sending and its reply. A charge counts for a second after the reply, so
+/// no second of the service's own clock can hold more.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct UnitLimit {
     limit: f64,
@@ -43,8 +44,8 @@ impl UnitLimit {
         self.limit
     }
 
-    /// Returns the wait before a command that will cost about `expected`. One that costs more than a second's units waits until no charge
-    /// counts any more. `now` is the time since the run began; it never goes back.
+    /// Returns the wait before a command that will cost about `expected`. One that costs more than a second's units waits until
+    /// no charge counts any more. `now` is the time since the run began; it never goes back.
     pub(crate) fn wait(&self, expected: f64, now: Duration) -> Duration {
         let room = self.limit - expected.min(self.limit);
         let counting = || self.charges.iter().filter(|(end, _)| *end > now);
@@ -115,7 +116,8 @@ impl RuleCosts {
         self.average_bytes.map(|bytes| (bytes / 1024.0).ceil().max(1.0))
     }
 
-    /// Returns the documents that may be found and deleted in one second under a limit; at least 1, and no more while nothing is known.
+    /// Returns the documents that may be found and deleted in one second under a limit; at least 1, and no more while nothing is
+    /// known.
     pub(crate) fn batch_limit(&self, units_per_second: f64) -> u64 {
         let Some(each) = self.of_find().zip(self.of_delete()).map(|(find, delete)| find + delete) else { return 1 };
         let queries = 2.0 * QUERY;

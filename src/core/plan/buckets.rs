@@ -1,8 +1,9 @@
 //! Time-series collections, in which whole buckets are deleted once all their measurements have expired.
 //!
-//! A bucket is a document of `system.buckets.<collection>`, clustered on an ObjectId whose first four bytes are the seconds of its earliest
-//! measurement, rounded down (`timeseries_commands_conversion_helper.cpp`, `bucket_catalog` in `src/mongo/db/timeseries`). `control.max` holds
-//! its latest measurement exactly. The TTL monitor decides by the `_id` and waits for one more span, because it does not read `control.max`.
+//! A bucket is a document of `system.buckets.<collection>`, clustered on an ObjectId whose first four bytes are the seconds of
+//! its earliest measurement, rounded down (`timeseries_commands_conversion_helper.cpp`, `bucket_catalog` in
+//! `src/mongo/db/timeseries`). `control.max` holds its latest measurement exactly. The TTL monitor decides by the `_id` and waits
+//! for one more span, because it does not read `control.max`.
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
@@ -99,7 +100,8 @@ pub fn select(
     Ok((expiry, selection))
 }
 
-/// Returns the greatest `_id` of a bucket whose earliest measurement is at or before the threshold. It only bounds the walk; `control.max` decides.
+/// Returns the greatest `_id` of a bucket whose earliest measurement is at or before the threshold. It only bounds the walk;
+/// `control.max` decides.
 pub fn latest_id(as_of: DateTime, expire_after_seconds: Option<u32>) -> ObjectId {
     let threshold = as_of.timestamp_millis().div_euclid(1000) - expire_after_seconds.map_or(0, i64::from);
     // Before 1970 nothing is swept, not even the bucket with the least `_id` of all.

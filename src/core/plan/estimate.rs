@@ -18,8 +18,8 @@ pub use load::{CountedChildren, oplog_bytes_per_document};
 use super::SweepRule;
 use crate::core::facts::{FileSize, OplogLook};
 
-/// Least part of its documents that a collection's file is taken to hold compressed. A smaller file has not been written yet: that happens once a minute
-/// (mongo, "checkpoints").
+/// Least part of its documents that a collection's file is taken to hold compressed. A smaller file has not been written yet:
+/// that happens once a minute (mongo, "checkpoints").
 const LEAST_COMPRESSED: f64 = 0.1;
 
 /// Estimate of the sweep of a rule. A value that cannot be told is null.
@@ -27,7 +27,8 @@ const LEAST_COMPRESSED: f64 = 0.1;
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "estimate")]
 pub struct Estimate {
-    /// Documents that one run deletes: those that have expired, within `maxDeletes`, `maxDuration` and the length of the `window`.
+    /// Documents that one run deletes: those that have expired, within `maxDeletes`, `maxDuration` and the length of the
+    /// `window`.
     pub documents: u64,
     /// Children that go with them, and orphans. Null if the rule has none, or they were not counted.
     pub children: Option<u64>,
@@ -52,8 +53,8 @@ pub struct Estimate {
     pub oplog_window_after_seconds: Option<u64>,
     /// Reason why nothing is known of the oplog's window, or of the window after the sweep.
     pub oplog_unknown: Option<String>,
-    /// Bytes in the collection's file that new documents can use after the sweep, besides those that they can use now; indexes and children are not
-    /// counted. Null until the server has written the file.
+    /// Bytes in the collection's file that new documents can use after the sweep, besides those that they can use now; indexes
+    /// and children are not counted. Null until the server has written the file.
     pub reusable_bytes: Option<u64>,
     /// Bytes that `compact` gives back to the disk of each member after the sweep. Each member has to be compacted on its own.
     pub compact_bytes: Option<u64>,

@@ -1,4 +1,5 @@
-//! Binds the children of a rule to their collections, or refuses the rule: a parent never goes where its children would be left behind.
+//! Binds the children of a rule to their collections, or refuses the rule: a parent never goes where its children would be left
+//! behind.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +37,8 @@ pub struct ChildRule {
     /// Path that holds the key of the parent.
     pub field: String,
     pub parent_key: ParentKey,
-    /// The rule as it applies to the children. Its predicate is only what a child has to be; its namespace, that of the leases, is the parents'.
+    /// The rule as it applies to the children. Its predicate is only what a child has to be; its namespace, that of the leases,
+    /// is the parents'.
     pub rule: SweepRule,
 }
 
@@ -222,7 +224,8 @@ fn rule_of(
     SweepRule { selection, limits, head_index: None, approved: None, family: None, ..sweep.clone() }
 }
 
-/// Returns the predicate of a child, and of its parent by the path of the key: nowhere on the path is an array, which could name others too.
+/// Returns the predicate of a child, and of its parent by the path of the key: nowhere on the path is an array, which could name
+/// others too.
 pub(crate) fn no_array(field: &str) -> Document {
     let ends = field.match_indices('.').map(|(end, _)| end).chain([field.len()]);
     ends.map(|end| (field[..end].to_owned(), doc! { "$not": { "$type": "array" } }.into())).collect()
@@ -237,8 +240,8 @@ pub(super) fn with_one_key(rule: &Rule) -> Option<Document> {
     }
 }
 
-/// Returns the condition that no list and no regular expression is in one of the fields by which children name their parents: it is then unclear which
-/// children the parent has. `None` if all of them do it by the `_id`.
+/// Returns the condition that no list and no regular expression is in one of the fields by which children name their parents: it
+/// is then unclear which children the parent has. `None` if all of them do it by the `_id`.
 fn one_key<'a>(fields: impl Iterator<Item = &'a str>) -> Option<Document> {
     let fields: BTreeSet<&str> = fields.filter(|field| *field != ParentKey::ID).collect();
     let conditions = fields.into_iter().flat_map(|field| [no_array(field), doc! { field: { "$not": { "$type": "regex" } } }]);
@@ -269,7 +272,8 @@ mod tests {
     use crate::core::policy::parse::parse;
     use crate::testing::made_up::planned;
 
-    /// Binds a rule with children to collections with so many documents; the children have an index on their field if `is_indexed`.
+    /// Binds a rule with children to collections with so many documents; the children have an index on their field if
+    /// `is_indexed`.
     fn bound(server: &ServerFacts, keys: &str, documents: u64, is_indexed: bool) -> Result<Option<Family>, Refusal> {
         let indexes: Vec<IndexFacts> = is_indexed.then(|| plain(&["p"])).into_iter().collect();
         bound_by(server, (keys, ""), documents, [indexes, Vec::new()])

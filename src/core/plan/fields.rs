@@ -1,5 +1,5 @@
-//! The fields that a rule names, and the types that it compares them with; and what is said where no document is found to have one: a name, or a
-//! value, may be wrong.
+//! The fields that a rule names, and the types that it compares them with; and what is said where no document is found to have
+//! one: a name, or a value, may be wrong.
 
 use bson::{Document, doc};
 
@@ -56,8 +56,8 @@ pub struct UnknownField {
     pub is_strict: bool,
 }
 
-/// Returns the fields that a rule names in a namespace, each once. Those that no document needs to have are left out, as is the `_id`, which
-/// every document has.
+/// Returns the fields that a rule names in a namespace, each once. Those that no document needs to have are left out, as is the
+/// `_id`, which every document has.
 pub fn named(planned: &PlannedRule) -> Vec<NamedField> {
     let rule = &planned.rule;
     let series = match planned.collection.as_deref().map(|collection| &collection.kind) {
@@ -103,7 +103,8 @@ pub fn named(planned: &PlannedRule) -> Vec<NamedField> {
 }
 
 impl ComparedType {
-    /// Rewrites the queries for the buckets of a time-series collection. One that selects by another field is never sent: its rule is refused.
+    /// Rewrites the queries for the buckets of a time-series collection. One that selects by another field is never sent: its
+    /// rule is refused.
     fn of_buckets(&mut self, meta_field: &str) {
         for query in [Some(&mut self.having), self.having_any.as_mut()].into_iter().flatten() {
             if let Ok(rewritten) = buckets::of_meta(query, Some(meta_field)) {
@@ -140,7 +141,8 @@ impl NamedField {
     }
 }
 
-/// Leaves out types of fields of which nothing is known: a field that no document has is said to be unknown, and one that is null everywhere is of no type.
+/// Leaves out types of fields of which nothing is known: a field that no document has is said to be unknown, and one that is null
+/// everywhere is of no type.
 pub fn judged(unknown: Vec<UnknownField>) -> Vec<UnknownField> {
     let names: Vec<String> =
         unknown.iter().filter(|unknown| unknown.field.compared.is_none()).map(|unknown| unknown.field.path.clone()).collect();

@@ -139,7 +139,8 @@ pub enum Remaining {
     Unknown,
     /// Derived from the counts before the sweep and its deletes, as far as these are known.
     Derived,
-    /// Neither: other rules of the run deleted in the same namespace, so that the counts of this one tell nothing of what is left.
+    /// Neither: other rules of the run deleted in the same namespace, so that the counts of this one tell nothing of what is
+    /// left.
     Shared,
     /// Counted after the sweep.
     Counted { count: u64, oldest: Option<DateTime> },

@@ -18,8 +18,8 @@ pub const SCAN_GUARD_DOCUMENTS: u64 = 1_000_000;
 /// Maximum difference between the clocks of client and server, in milliseconds.
 pub const CLOCK_SKEW_GUARD_MS: i64 = 300_000;
 
-/// Excess over the approved count that a sweep tolerates, in percent of that count, rounded up. At a fixed asOf the count can only grow by
-/// documents that were inserted or changed since then and have a date in the past.
+/// Excess over the approved count that a sweep tolerates, in percent of that count, rounded up. At a fixed asOf the count can
+/// only grow by documents that were inserted or changed since then and have a date in the past.
 pub const TOLERANCE_PERCENT: u64 = 1;
 
 /// Name of a guard, one word for machines.
@@ -125,7 +125,8 @@ impl Approved {
 /// Remedy for a plan that no longer holds.
 pub const AGAIN: &str = "look at a new audit, and save it as the plan";
 
-/// Refuses all rules of a run: on an unexpected deployment, on a part of one without the rest, at an instant in the future, or with clocks too far apart.
+/// Refuses all rules of a run: on an unexpected deployment, on a part of one without the rest, at an instant in the future, or
+/// with clocks too far apart.
 pub fn of_run(run: &RunFacts) -> Option<Refusal> {
     if let Some(reason) = run.server.unexpected(run.expect) {
         return Some(Refusal::new(Guard::Expect, reason));
@@ -157,8 +158,8 @@ pub fn of_run(run: &RunFacts) -> Option<Refusal> {
     None
 }
 
-/// Refuses a rule that may delete documents for the lack of a field that no document was found to have: with a wrong name it would delete what it
-/// is to keep. `--strict` refuses a rule for any field.
+/// Refuses a rule that may delete documents for the lack of a field that no document was found to have: with a wrong name it
+/// would delete what it is to keep. `--strict` refuses a rule for any field.
 pub fn unknown_field(unknown: &[UnknownField]) -> Option<Refusal> {
     let refused = || unknown.iter().filter(|unknown| unknown.is_refused() && unknown.field.compared.is_none());
     refused().next()?;
@@ -178,8 +179,8 @@ pub fn unknown_field(unknown: &[UnknownField]) -> Option<Refusal> {
     ))
 }
 
-/// Refuses a rule that may delete documents because it compares a field with a type that no document was found to have there: the comparison is
-/// never true, so that its negation always is. `--strict` refuses a rule for any such comparison.
+/// Refuses a rule that may delete documents because it compares a field with a type that no document was found to have there: the
+/// comparison is never true, so that its negation always is. `--strict` refuses a rule for any such comparison.
 pub fn unknown_type(unknown: &[UnknownField]) -> Option<Refusal> {
     let refused = || unknown.iter().filter(|unknown| unknown.is_refused() && unknown.field.compared.is_some());
     refused().next()?;
@@ -249,8 +250,8 @@ pub fn search(
     ))
 }
 
-/// Returns a number of documents in a collection from which on so many expired documents are a share that `maxDeletePercent` allows; `None` if
-/// it allows any share of them.
+/// Returns a number of documents in a collection from which on so many expired documents are a share that `maxDeletePercent`
+/// allows; `None` if it allows any share of them.
 pub fn enough_documents(max_delete_percent: Option<f64>, expired_count: u64) -> Option<u64> {
     let limit = max_delete_percent?;
     share(max_delete_percent, expired_count, expired_count)?;

@@ -61,8 +61,8 @@ impl HeldBack {
         KeyCondition::new(&self.path, cstr!("$in"), self.keys()?.clone())
     }
 
-    /// Returns the condition for documents without a hold among those that are in a state in which they were found without one: only holds that
-    /// have come since then can matter.
+    /// Returns the condition for documents without a hold among those that are in a state in which they were found without one:
+    /// only holds that have come since then can matter.
     ///
     /// Errors: the holds were not read.
     pub(crate) fn unheld_since_found(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
@@ -82,7 +82,8 @@ impl HeldBack {
     }
 }
 
-/// A condition on the key of a document. It shares the list of keys, which can take megabytes, until it is written into a command.
+/// A condition on the key of a document. It shares the list of keys, which can take megabytes, until it is written into a
+/// command.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct KeyCondition {
     path: CString,
@@ -132,8 +133,8 @@ pub struct KeyList {
 }
 
 impl KeyList {
-    /// Creates a list. The server sorts a list that it gets in every command, which takes long unless it is in order already; so it is, but for
-    /// types of which few are held.
+    /// Creates a list. The server sorts a list that it gets in every command, which takes long unless it is in order already; so
+    /// it is, but for types of which few are held.
     pub(crate) fn of(mut keys: Vec<RawValue>) -> Result<Self, bson::error::Error> {
         keys.sort_by(order);
         keys.dedup();
@@ -163,8 +164,9 @@ impl KeyList {
 
 /// Returns what is wrong with the key of a hold; `None` if it can be held.
 ///
-/// Null, a list or a pattern is no key: the server takes them for no value, several values or many. With null, every document without the field
-/// would be held. NaN is no key because in most languages nothing is equal to it. A list of keys takes no document whose names begin with `$`.
+/// Null, a list or a pattern is no key: the server takes them for no value, several values or many. With null, every document
+/// without the field would be held. NaN is no key because in most languages nothing is equal to it. A list of keys takes no
+/// document whose names begin with `$`.
 pub(crate) fn malformed(key: Option<&RawValue>) -> Option<&'static str> {
     let Some(key) = key else { return Some("is missing") };
     match key.kind() {
@@ -199,7 +201,8 @@ fn has_operator(document: &Document) -> bool {
     document.iter().any(|(name, value)| name.starts_with('$') || value.as_document().is_some_and(has_operator))
 }
 
-/// Compares two keys as the server orders them, without a collation, as far as they are of the same type. The order is one of speed only.
+/// Compares two keys as the server orders them, without a collation, as far as they are of the same type. The order is one of
+/// speed only.
 fn order(a: &RawValue, b: &RawValue) -> Ordering {
     let number = |value: &RawValue| match (value.kind(), value.as_bytes()) {
         (ElementType::Int32, bytes) => bytes.try_into().map(|bytes| i64::from(i32::from_le_bytes(bytes))).ok(),

@@ -71,7 +71,8 @@ pub fn choose(rule: &Rule, field: &str, collection: &Collection) -> Result<Optio
         .map(|(choice, _)| choice))
 }
 
-/// Returns the name of an index along which a query for the oldest document of all goes: it begins with the field, and holds every document.
+/// Returns the name of an index along which a query for the oldest document of all goes: it begins with the field, and holds
+/// every document.
 pub fn of_all(field: &str, collection: &Collection) -> Option<String> {
     let serves = |index: &&IndexFacts| {
         index.key.first().is_some_and(|(name, _)| name == field)

@@ -4,8 +4,8 @@ use bson::Bson;
 
 use crate::core::facts::{Collection, NativeTtl, Scope, ServerFacts};
 
-/// Returns a warning about each native setting by which the server deletes, or is meant to delete, what the rule could delete. `field` is the
-/// rule's, or the timeField.
+/// Returns a warning about each native setting by which the server deletes, or is meant to delete, what the rule could delete.
+/// `field` is the rule's, or the timeField.
 pub(super) fn warnings(field: &str, collection: &Collection, server: &ServerFacts) -> Vec<String> {
     collection.ttl().iter().filter(|ttl| concerns(ttl, field)).map(|ttl| warning(ttl, collection, server)).collect()
 }

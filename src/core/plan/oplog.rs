@@ -14,8 +14,8 @@ use super::{ChildRule, SweepRule};
 use crate::base::text::{bytes, duration};
 use crate::core::facts::{Oplog, OplogSize};
 
-/// Wire version of MongoDB 6.1, the first that deletes several documents in one write and records them in one entry (`batchUserMultiDeletes`,
-/// `featureFlagBatchMultiDeletes`).
+/// Wire version of MongoDB 6.1, the first that deletes several documents in one write and records them in one entry
+/// (`batchUserMultiDeletes`, `featureFlagBatchMultiDeletes`).
 const GROUPS_FROM: i32 = 18;
 
 /// Deletes in one entry at most (server parameter `batchedDeletesTargetBatchDocs`).
@@ -28,7 +28,8 @@ const MAX_GROUP_BYTES: f64 = 2_097_152.0;
 /// `maxOplogTruncationPointsAfterStartup`).
 const PARTS: (u64, u64) = (10, 100);
 
-/// Size of such a part, as long as their number is within [`PARTS`]: the largest document that the server writes (mongo, `BSONObjMaxInternalSize`).
+/// Size of such a part, as long as their number is within [`PARTS`]: the largest document that the server writes (mongo,
+/// `BSONObjMaxInternalSize`).
 const PART_BYTES: u64 = (16 << 20) + (16 << 10);
 
 /// Form in which a server records deletes.
@@ -36,7 +37,8 @@ const PART_BYTES: u64 = (16 << 20) + (16 << 10);
 pub enum Entries {
     /// One entry for each document. Measured on 6.0.5, and assumed of older versions.
     Single,
-    /// One entry for several documents. Measured on 7.0.28, where a server that is not slow fills each; assumed of other versions from 6.1 on.
+    /// One entry for several documents. Measured on 7.0.28, where a server that is not slow fills each; assumed of other versions
+    /// from 6.1 on.
     Grouped,
 }
 
@@ -45,8 +47,8 @@ impl Entries {
         if wire_version < GROUPS_FROM { Self::Single } else { Self::Grouped }
     }
 
-    /// Returns the bytes that deletes of documents with these `_id`s take in the oplog, on average; `None` without any. `average_bytes` is the mean size of
-    /// the documents.
+    /// Returns the bytes that deletes of documents with these `_id`s take in the oplog, on average; `None` without any.
+    /// `average_bytes` is the mean size of the documents.
     pub fn bytes_per_document(self, namespace: &str, ids: &[Bson], average_bytes: Option<f64>) -> Option<f64> {
         let sizes = ids.iter().map(|id| self.bytes_of(namespace, id, average_bytes));
         (!ids.is_empty()).then(|| sizes.sum::<f64>() / ids.len() as f64)
@@ -67,8 +69,9 @@ impl Entries {
 }
 
 impl Entries {
-    /// Returns the bytes that the entries of a rule's journal take in the oplog for so many parents. Each batch has one entry for each key by which children
-    /// name their parents, inserted before the batch and removed after it. A rule without children has none.
+    /// Returns the bytes that the entries of a rule's journal take in the oplog for so many parents. Each batch has one entry for
+    /// each key by which children name their parents, inserted before the batch and removed after it. A rule without children has
+    /// none.
     ///
     /// Keys that are not the `_id` are taken to be as large as the `_id`s.
     pub fn journal_bytes(self, rule: &SweepRule, ids: &[Bson], documents: u64) -> f64 {
@@ -116,14 +119,14 @@ fn size(document: &Document) -> f64 {
 }
 
 impl OplogSize {
-    /// Returns the size of the part that the server removes at once. It removes one as soon as the others hold the maximum, so that less than one
-    /// part of it may be missing (mongo, `CollectionTruncateMarkers`).
+    /// Returns the size of the part that the server removes at once. It removes one as soon as the others hold the maximum, so
+    /// that less than one part of it may be missing (mongo, `CollectionTruncateMarkers`).
     fn part(self) -> u64 {
         self.max / (self.max / PART_BYTES).clamp(PARTS.0, PARTS.1)
     }
 
-    /// Returns the bytes that the oplog is taken to keep once it is full. One part may be missing at any time. Two more are a reserve, because the parts
-    /// are not all of one size after a start of the server, and because others do not write evenly.
+    /// Returns the bytes that the oplog is taken to keep once it is full. One part may be missing at any time. Two more are a
+    /// reserve, because the parts are not all of one size after a start of the server, and because others do not write evenly.
     fn kept(self) -> f64 {
         (self.max - 3 * self.part()) as f64
     }
@@ -142,8 +145,8 @@ impl Oplog {
         Some(self.size?.used.saturating_sub(own).max(1) as f64 / seconds as f64)
     }
 
-    /// Returns the window, in seconds, that is left once the server has removed what is due, if `own` bytes of the oplog are the sweep's and it writes
-    /// `more`: others are expected to have written evenly, and to go on. `None` if the size is unknown.
+    /// Returns the window, in seconds, that is left once the server has removed what is due, if `own` bytes of the oplog are the
+    /// sweep's and it writes `more`: others are expected to have written evenly, and to go on. `None` if the size is unknown.
     ///
     /// An oplog that is not full is judged by what it will be once it is.
     pub fn window_left(&self, own: u64, more: u64) -> Option<f64> {
@@ -160,8 +163,8 @@ impl Oplog {
         Some(after.max(self.retained()).max(0.0))
     }
 
-    /// Returns the seconds that a sweep of so many bytes takes at least if the window is not to fall below `least`; `None` if that is not known, or
-    /// the sweep would never end.
+    /// Returns the seconds that a sweep of so many bytes takes at least if the window is not to fall below `least`; `None` if
+    /// that is not known, or the sweep would never end.
     pub fn seconds_within(&self, bytes: u64, least: Duration) -> Option<f64> {
         let least = least.as_secs_f64();
         if self.retained() >= least {

@@ -1,9 +1,9 @@
 //! The choice of the order in which a sweep goes through the documents of a rule.
 //!
-//! Along the index on the date each delete changes the page that its document is stored on. Where dates and storage are in the same order, the next
-//! deletes are on the same page. Where they are not, a page is read, changed, written and evicted once for almost every document on it, as soon
-//! as the collection is larger than the part of the cache that may hold changed pages. In the order of the storage it is changed once,
-//! but every page is read, those without an expired document too.
+//! Along the index on the date each delete changes the page that its document is stored on. Where dates and storage are in the
+//! same order, the next deletes are on the same page. Where they are not, a page is read, changed, written and evicted once for
+//! almost every document on it. That begins where the collection is larger than the part of the cache that may hold changed
+//! pages. In the order of the storage it is changed once, but every page is read, those without an expired document too.
 
 use std::ops::AddAssign;
 
@@ -12,8 +12,8 @@ use crate::base::text::bytes;
 use crate::core::facts::{ServerFacts, Topology};
 use crate::core::policy::{Order, Rule};
 
-/// Share of the cache up to which all pages of a collection can be changed before the server writes any: half of `eviction_dirty_target`, which is
-/// 5 % (WiredTiger, "Cache and eviction tuning"; MongoDB keeps the default).
+/// Share of the cache up to which all pages of a collection can be changed before the server writes any: half of
+/// `eviction_dirty_target`, which is 5 % (WiredTiger, "Cache and eviction tuning"; MongoDB keeps the default).
 const UNWRITTEN_SHARE: f64 = 0.025;
 
 /// Size up to which a collection is not worth a look at its storage.
@@ -22,7 +22,8 @@ const SMALL_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 /// Size of a page of documents in the storage (WiredTiger, `leaf_page_max`; MongoDB sets 32 kB).
 const PAGE_BYTES: f64 = 32.0 * 1024.0;
 
-/// Scattered expired documents on each page from which on the order of the storage costs less: along the index such a page is changed so many times.
+/// Scattered expired documents on each page from which on the order of the storage costs less: along the index such a page is
+/// changed so many times.
 const WORTHWHILE_PER_PAGE: f64 = 3.0;
 
 /// Share of the documents that must be expired and scattered as well. Below it most pages are read for nothing.
@@ -45,7 +46,8 @@ const MIXED: f64 = 0.25;
 pub struct OrderChoice {
     /// Never `Auto`; `None` is the order of the index that the policy hints at.
     pub order: Option<Order>,
-    /// Whether the `_id`s of the documents are in the order of the storage, so that a range of them is a part of it; `None` if that is unknown.
+    /// Whether the `_id`s of the documents are in the order of the storage, so that a range of them is a part of it; `None` if
+    /// that is unknown.
     pub ids_follow: Option<bool>,
     pub reason: String,
 }
@@ -92,7 +94,8 @@ impl Neighbours {
     }
 }
 
-/// Chooses without a look at the server, if that is possible. `run_limit` names a limit of the whole run under which the oldest documents go first.
+/// Chooses without a look at the server, if that is possible. `run_limit` names a limit of the whole run under which the oldest
+/// documents go first.
 pub fn first_choice(rule: &Rule, planned: &SweepRule, server: &ServerFacts, run_limit: Option<&str>) -> Option<OrderChoice> {
     let made = |order: Option<Order>, reason: &str| Some(OrderChoice::new(order, reason));
     let selection = &planned.selection;

@@ -42,7 +42,8 @@ impl OrphanLimits {
         self.max_percent.is_some() || self.approved.is_some()
     }
 
-    /// Refuses a rule with too many orphans: a larger share of one collection than `maxDeletePercent`, or more in all than were approved.
+    /// Refuses a rule with too many orphans: a larger share of one collection than `maxDeletePercent`, or more in all than were
+    /// approved.
     pub fn refusal(&self, found: &[OldOrphans]) -> Option<Refusal> {
         found.iter().find_map(|orphans| self.share(orphans)).or_else(|| self.not_approved(sum(found)))
     }

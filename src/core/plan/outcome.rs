@@ -56,7 +56,8 @@ pub struct Swept {
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Documents that holds keep, counted after the sweep.
     pub held: Option<HeldDocuments>,
-    /// Bytes that the server wrote from its cache meanwhile, including for other clients; `None` if it did not tell, or the collection is small.
+    /// Bytes that the server wrote from its cache meanwhile, including for other clients; `None` if it did not tell, or the
+    /// collection is small.
     pub written_bytes: Option<u64>,
     /// Figures of the server's load that were unknown, and the reason; `None` if none was.
     pub pressure_unknown: Option<String>,
@@ -79,9 +80,11 @@ pub struct Outcome {
     pub deleted: u64,
     /// Delete commands that were sent.
     pub batches: u64,
-    /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have brought back documents that were then deleted again.
+    /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have brought back documents that were then
+    /// deleted again.
     pub uncertain: bool,
-    /// Deleted documents that no majority of the members had confirmed when the sweep ended, or that a fail-over may have brought back.
+    /// Deleted documents that no majority of the members had confirmed when the sweep ended, or that a fail-over may have brought
+    /// back.
     pub unconfirmed: u64,
     /// Whether a collection of the rule was dropped, renamed or replaced, so that what is left of it is unknown.
     pub is_collection_gone: bool,

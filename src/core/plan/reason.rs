@@ -32,7 +32,8 @@ impl fmt::Display for Status {
     }
 }
 
-/// Reason for the status of a rule: for a partial rule the limit that ended it, for a refused rule the guard, for a skipped rule a sentence.
+/// Reason for the status of a rule: for a partial rule the limit that ended it, for a refused rule the guard, for a skipped rule
+/// a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Reason {

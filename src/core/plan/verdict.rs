@@ -105,8 +105,8 @@ fn scan(planned: &PlannedRule, rule: &SweepRule, findings: &Decides) -> Option<R
     guard::scan(&planned.rule, namespace, &expiry.field, selection.index.as_ref(), findings.documents?.count)
 }
 
-/// Refuses a share of the collection that is too large. Where the documents were counted, the server's own count is not asked: after an unclean
-/// shutdown it may be far too high.
+/// Refuses a share of the collection that is too large. Where the documents were counted, the server's own count is not asked:
+/// after an unclean shutdown it may be far too high.
 fn share(rule: &SweepRule, findings: &Decides) -> Option<Refusal> {
     let (expired, limit) = (findings.expired.as_ref()?, rule.limits.max_delete_percent);
     let own_count = rule.selection.document_count;

@@ -1,4 +1,5 @@
-//! The reasons for which a sweep waits: one table, from which the pauses of an outcome, those in the report, and their names follow.
+//! The reasons for which a sweep waits: one table, from which the pauses of an outcome, those in the report, and their names
+//! follow.
 
 use std::ops::{AddAssign, Index, IndexMut};
 use std::time::Duration;
@@ -8,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::instant::millis;
 
-/// Derives everything that names the reasons from rows: doc comment, variant, field, name in the report, words for people. The last value of a row says whether the
-/// wait tells of the speed at which the server deletes.
+/// Derives everything that names the reasons from rows: doc comment, variant, field, name in the report, words for people. The
+/// last value of a row says whether the wait tells of the speed at which the server deletes.
 macro_rules! waits {
     ($($(#[doc = $about:literal])* $(#[serde($serde:ident)])? $wait:ident, $field:ident: $name:literal, $words:literal, $is_of_speed:literal;)*) => {
         /// Reason for which a sweep waits.
@@ -71,8 +72,8 @@ waits! {
     Head, head: "head", "the oldest document", false;
     /// A batch took longer than `targetBatchMs`.
     Latency, latency: "latency", "latency", true;
-    /// By its own figures the server was under pressure: more of its cache than `maxDirty` waited to be written, its clients had to do its work, or
-    /// they queued. Short rests on the way there count as well.
+    /// By its own figures the server was under pressure: more of its cache than `maxDirty` waited to be written, its clients had
+    /// to do its work, or they queued. Short rests on the way there count as well.
     Pressure, pressure: "pressure", "pressure", true;
     /// The `rate` of the rule or of the run was used up.
     Rate, rate: "rate", "rate", false;

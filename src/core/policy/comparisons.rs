@@ -1,7 +1,8 @@
 //! The comparisons of a filter, each with the query that finds a document in which it can be true.
 //!
-//! A comparison in a query matches values of its own type only, so that one with a value of the wrong type matches nothing, and its negation
-//! everything. In `$expr` values of different types are ordered by their types: there a wrong type matches everything or nothing.
+//! A comparison in a query matches values of its own type only, so that one with a value of the wrong type matches nothing, and
+//! its negation everything. In `$expr` values of different types are ordered by their types: there a wrong type matches
+//! everything or nothing.
 
 mod expression;
 
@@ -23,11 +24,13 @@ pub struct Comparison {
     /// Every path that it reads.
     pub reads: Vec<String>,
     pub value_type: ValueType,
-    /// Whether documents may be deleted for a value of the wrong type, or the value can only be a mistake if the field has none of its type.
+    /// Whether documents may be deleted for a value of the wrong type, or the value can only be a mistake if the field has none
+    /// of its type.
     pub is_guarded: bool,
     /// Query of the documents that have a value of the type.
     pub having: Document,
-    /// Query of the documents that have a value of any type, without which nothing is known of the field. `None` if what is compared has to be there.
+    /// Query of the documents that have a value of any type, without which nothing is known of the field. `None` if what is
+    /// compared has to be there.
     pub having_any: Option<Document>,
     /// Text to write in place of the value, if it can be guessed.
     pub meant: Option<String>,
@@ -47,14 +50,16 @@ impl Comparison {
 
 /// Returns the comparisons of a filter, each type at a place once, in their order.
 ///
-/// Left out are comparisons that no single type is known for: of two fields with each other, with null, and with the least and the greatest key.
+/// Left out are comparisons that no single type is known for: of two fields with each other, with null, and with the least and
+/// the greatest key.
 pub fn of_filter(filter: &Document, variables: &[Variable]) -> Vec<Comparison> {
     let mut walk = Walk { variables, found: Vec::new() };
     walk.query(filter, &Place::default(), false);
     walk.found
 }
 
-/// A place in documents: dotted paths, each that of a field in the elements of the array before it. An empty one stands for the elements themselves.
+/// A place in documents: dotted paths, each that of a field in the elements of the array before it. An empty one stands for the
+/// elements themselves.
 #[derive(Debug, Clone, Default)]
 struct Place(Vec<String>);
 
@@ -86,7 +91,8 @@ impl Place {
         doc! { first: condition }
     }
 
-    /// Returns the query of the documents that tell what is there: a value of any type, or one in place of an array whose elements are compared.
+    /// Returns the query of the documents that tell what is there: a value of any type, or one in place of an array whose
+    /// elements are compared.
     fn known(&self) -> Document {
         let there = self.query(any_value());
         match self.0.as_slice() {
@@ -161,7 +167,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Adds a comparison for equality, and what is inside the value: a sub-document or an array equals only one with the same values.
+    /// Adds a comparison for equality, and what is inside the value: a sub-document or an array equals only one with the same
+    /// values.
     fn equality(&mut self, place: &Place, value: &Bson, is_negated: bool) {
         self.value(place, value, is_negated);
         match value {
@@ -209,7 +216,8 @@ impl Walk<'_> {
         });
     }
 
-    /// Returns what was meant by a value, the string that it is, and whether that can only be a mistake if the field has no strings.
+    /// Returns what was meant by a value, the string that it is, and whether that can only be a mistake if the field has no
+    /// strings.
     fn mistake(&self, value: Option<&Bson>) -> (Option<String>, Vec<String>, bool) {
         match value {
             Some(Bson::String(text)) => {

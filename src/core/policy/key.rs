@@ -1,4 +1,5 @@
-//! A key of the policy: its name, the kind of its value, its documentation and its default. The keys themselves are listed in `keys`.
+//! A key of the policy: its name, the kind of its value, its documentation and its default. The keys themselves are listed in
+//! `keys`.
 
 use serde_json::{Map, Value, json};
 

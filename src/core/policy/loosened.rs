@@ -7,7 +7,8 @@ use super::{Policy, Rule, duration};
 /// A period that becomes this many times shorter is a slip more often than a wish.
 const MAX_SHORTENED: u32 = 10;
 
-/// Returns what was lost, one sentence each: of the policy, and of its rules that have the name of a rule before. Empty if nothing was.
+/// Returns what was lost, one sentence each: of the policy, and of its rules that have the name of a rule before. Empty if
+/// nothing was.
 pub fn loosened(before: &Policy, now: &Policy) -> Vec<String> {
     let (had, has) = (&before.connection.expect, &now.connection.expect);
     let expect = [

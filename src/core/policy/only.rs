@@ -19,8 +19,8 @@ pub struct NothingSelected {
 const MAX_SHOWN: usize = 10;
 
 impl Only<'_> {
-    /// Returns the rules that may have something to do: those whose name or namespace matches, and those with a `*` that may stand for a namespace
-    /// that matches.
+    /// Returns the rules that may have something to do: those whose name or namespace matches, and those with a `*` that may
+    /// stand for a namespace that matches.
     ///
     /// Errors: no rule can match.
     pub fn rules<'p>(&self, policy: &'p Policy) -> Result<Vec<&'p Rule>, NothingSelected> {

@@ -14,8 +14,9 @@ use crate::base::text;
 /// Maximum size of a policy in bytes. With globs and `defaults`, real policies are far smaller.
 pub const MAX_BYTES: usize = 1_048_576;
 
-/// Whether the end of a policy may be missing: its last line is not ended. A file that is read while it is being written ends anywhere, and
-/// `expireAfterSeconds: 77` is valid where `7776000` was to come. A policy in one pair of braces, as JSON is, is not valid before its last one.
+/// Whether the end of a policy may be missing: its last line is not ended. A file that is read while it is being written ends
+/// anywhere, and `expireAfterSeconds: 77` is valid where `7776000` was to come. A policy in one pair of braces, as JSON is, is
+/// not valid before its last one.
 pub fn may_be_cut(text: &str) -> bool {
     let is_in_braces = text.trim_start().starts_with('{') && text.ends_with('}');
     !text.is_empty() && !text.ends_with(['\n', '\r']) && !is_in_braces
@@ -128,7 +129,8 @@ fn name_rules(list: &Entry, rules: Vec<NamedRule>) -> Vec<(usize, Rule)> {
         .collect()
 }
 
-/// Keeps the collections of sweeper's own records out of every rule: a rule with a `*` excludes them, and a rule that names one is a problem.
+/// Keeps the collections of sweeper's own records out of every rule: a rule with a `*` excludes them, and a rule that names one
+/// is a problem.
 fn leave_out(map: &Mapping, rules: &mut [(usize, Rule)], own: &[&Namespace]) {
     for (index, rule) in rules {
         for namespace in own.iter().filter(|namespace| rule.namespace.matches(namespace)) {

@@ -10,16 +10,16 @@ pub struct FilterPath {
     pub path: String,
     /// The path as messages show it: with the names of environment variables in place of their values.
     pub shown: String,
-    /// Whether a document without the field may match. It does if the condition is a negation, and by each condition that is not known to need a
-    /// value.
+    /// Whether a document without the field may match. It does if the condition is a negation, and by each condition that is not
+    /// known to need a value.
     pub matches_missing: bool,
 }
 
-/// Returns the paths that a filter names, each once, in their order. The names of elements follow that of their array: `items.held` for
-/// `{items: {$elemMatch: {held: true}}}`.
+/// Returns the paths that a filter names, each once, in their order. The names of elements follow that of their array:
+/// `items.held` for `{items: {$elemMatch: {held: true}}}`.
 ///
-/// A comparison in `$expr` orders a missing value below all others, and a property in `$jsonSchema` need not be there, so that every path in
-/// them may match a document without the field, but for those that `required` names.
+/// A comparison in `$expr` orders a missing value below all others, and a property in `$jsonSchema` need not be there. So every
+/// path in them may match a document without the field, but for those that `required` names.
 pub fn of_filter(filter: &Document, variables: &[Variable]) -> Vec<FilterPath> {
     let mut walk = Walk { variables, bound: Vec::new(), found: Vec::new() };
     walk.query(filter, "", false);
@@ -124,7 +124,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Returns the path that a string of an expression stands for; `None` if it is plain text or a variable that stands for anything else.
+    /// Returns the path that a string of an expression stands for; `None` if it is plain text or a variable that stands for
+    /// anything else.
     fn path_of(&self, text: &str) -> Option<String> {
         let Some(variable) = text.strip_prefix("$$") else {
             return text.strip_prefix('$').filter(|path| !path.is_empty()).map(str::to_owned);
@@ -212,8 +213,8 @@ pub(super) fn operators_of_values(operand: &Document) -> bool {
 
 /// Whether an operator is known to match no document without the field.
 ///
-/// Source: MongoDB manual, "Query for Null or Missing Fields" and "Comparison/Sort Order": a missing field equals null, and lies between MinKey
-/// and MaxKey.
+/// Source: MongoDB manual, "Query for Null or Missing Fields" and "Comparison/Sort Order": a missing field equals null, and lies
+/// between MinKey and MaxKey.
 pub(super) fn needs_value(operator: &str, operand: &Bson) -> bool {
     let has_null = || operand.as_array().is_none_or(|values| values.contains(&Bson::Null));
     match operator {

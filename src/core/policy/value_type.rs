@@ -44,7 +44,8 @@ const OF_VALUES: [&str; 14] = [
 ];
 
 impl ValueType {
-    /// Returns the type of a value in a comparison; `None` if the value does not tell: null, and what lies below or above all types.
+    /// Returns the type of a value in a comparison; `None` if the value does not tell: null, and what lies below or above all
+    /// types.
     pub fn of(value: &Bson) -> Option<Self> {
         Some(match value {
             Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_) => Self::Number,
@@ -123,8 +124,8 @@ impl ValueType {
         }
     }
 
-    /// Returns the least and the greatest UUID that a value of the type may be, or must not be: binary data is in the order of its length, its
-    /// subtype and its bytes.
+    /// Returns the least and the greatest UUID that a value of the type may be, or must not be: binary data is in the order of
+    /// its length, its subtype and its bytes.
     fn range(self) -> Option<[Bson; 2]> {
         let subtypes = match self {
             Self::Uuid(subtype) => [subtype, subtype],

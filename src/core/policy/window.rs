@@ -10,8 +10,8 @@ use super::problem::nearest;
 
 /// A part of every day, from `start` (included) to `end` (excluded) by the clocks of a time zone.
 ///
-/// With `end` before `start` the window goes over midnight. An hour that daylight saving time skips is in no window; a repeated hour is in the
-/// window twice.
+/// With `end` before `start` the window goes over midnight. An hour that daylight saving time skips is in no window; a repeated
+/// hour is in the window twice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Window {
     start: NaiveTime,

@@ -27,8 +27,8 @@ pub(crate) fn align<const N: usize>(rows: &[[String; N]], is_number: impl Fn(usi
     rows.iter().map(line).collect()
 }
 
-/// Aligns rows as [`align`] does, the first of them the heads, and returns the lines of each row. If they would be wider than `width`, a first cell that
-/// is too long stands above its row.
+/// Aligns rows as [`align`] does, the first of them the heads, and returns the lines of each row. If they would be wider than
+/// `width`, a first cell that is too long stands above its row.
 pub(crate) fn align_within<const N: usize>(
     rows: &[[String; N]],
     is_number: impl Fn(usize) -> bool,

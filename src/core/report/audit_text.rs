@@ -14,7 +14,8 @@ const MAX_BAR: u64 = 26;
 /// Maximum number of characters of an `_id` that are shown; an ObjectId has 36.
 const MAX_ID_CHARS: usize = 50;
 
-/// Returns the lines of one rule: at most 80 columns wide with `indent` before them, except for names and commands, which stay whole.
+/// Returns the lines of one rule: at most 80 columns wide with `indent` before them, except for names and commands, which stay
+/// whole.
 pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(sampling) = &audit.sampling {

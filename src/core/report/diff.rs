@@ -108,7 +108,8 @@ pub struct ValueChange {
     /// Null for a value of the whole run.
     pub rule: Option<String>,
     pub namespace: Option<String>,
-    /// Name of the value in the report, such as `expiredCount` or `neverExpires.missing`; `rule` if the rule was added or removed.
+    /// Name of the value in the report, such as `expiredCount` or `neverExpires.missing`; `rule` if the rule was added or
+    /// removed.
     pub key: String,
     pub old: Value,
     pub new: Value,
@@ -116,8 +117,8 @@ pub struct ValueChange {
     pub difference: Option<i64>,
 }
 
-/// Compares two reports; each comes with the name of its file. Of reports that are cut down to some rules, `of_rules` leaves out what the runs had as a
-/// whole.
+/// Compares two reports; each comes with the name of its file. Of reports that are cut down to some rules, `of_rules` leaves out
+/// what the runs had as a whole.
 pub fn diff(old: (&str, &Report), new: (&str, &Report), of_rules: bool) -> Diff {
     let mut changes = of_run(old.1, new.1);
     if of_rules {

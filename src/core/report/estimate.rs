@@ -7,7 +7,8 @@ use super::{RuleReport, json};
 use crate::base::text::{self, bytes, count, duration, plural};
 use crate::core::plan::estimate::{Estimate, SpeedSource};
 
-/// Returns the estimate of a rule in clauses, without what is unknown, and without what is the same for all rules of a run: `adds 1.17 MiB to the oplog`.
+/// Returns the estimate of a rule in clauses, without what is unknown, and without what is the same for all rules of a run:
+/// `adds 1.17 MiB to the oplog`.
 pub(super) fn of_rule(rule: &RuleReport) -> Vec<String> {
     let Some(estimate) = &rule.estimate else { return Vec::new() };
     let noun = if is_of_buckets(rule) { "bucket" } else { "document" };
@@ -23,7 +24,8 @@ pub(super) fn of_rule(rule: &RuleReport) -> Vec<String> {
     clauses
 }
 
-/// Returns the estimate of a rule that stands for itself in clauses: those of [`of_rule`], the oplog's window, and the members to compact.
+/// Returns the estimate of a rule that stands for itself in clauses: those of [`of_rule`], the oplog's window, and the members to
+/// compact.
 pub(super) fn clauses(rule: &RuleReport) -> Vec<String> {
     let mut clauses = of_rule(rule);
     let Some(estimate) = &rule.estimate else { return clauses };
@@ -53,8 +55,8 @@ pub(super) fn named(estimate: &Estimate) -> Vec<(String, String)> {
     known.map(|(name, value)| (name, text(value))).collect()
 }
 
-/// Returns the estimate of a sweep by some rules in a few words: `about 12.0 s, 1.17 MiB of oplog`. `max_deletes` is the limit of the run. `None` if
-/// nothing was estimated.
+/// Returns the estimate of a sweep by some rules in a few words: `about 12.0 s, 1.17 MiB of oplog`. `max_deletes` is the limit of
+/// the run. `None` if nothing was estimated.
 pub(super) fn of_all(rules: &[&RuleReport], max_deletes: Option<u64>) -> Option<String> {
     let units: f64 = rules.iter().filter_map(|rule| rule.estimated_request_units).sum();
     if units > 0.0 {
@@ -112,7 +114,8 @@ fn time(seconds: Option<f64>) -> String {
     }
 }
 
-/// Returns the time that the oplog covers, in seconds, now and after the sweep. Only an oplog that is not full can cover more later.
+/// Returns the time that the oplog covers, in seconds, now and after the sweep. Only an oplog that is not full can cover more
+/// later.
 fn window(now: u64, at_most: &str, after: u64) -> String {
     match after > now {
         true => format!("{} now (it is not full yet; once it is, {at_most}{})", seconds(now), seconds(after)),

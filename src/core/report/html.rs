@@ -1,4 +1,5 @@
-//! Report as one HTML page that loads nothing: for a browser or a mail, for light and dark, for paper, and for readers without scripts.
+//! Report as one HTML page that loads nothing: for a browser or a mail, for light and dark, for paper, and for readers without
+//! scripts.
 
 mod charts;
 mod detail;
@@ -21,7 +22,8 @@ const SCRIPT: &str = include_str!("html/sort.js");
 /// Maximum number of rules that a page shows unfolded.
 const MAX_OPEN: usize = 12;
 
-/// Maximum number of rules with charts, samples and tables, which take room. If there are more, only the worst and largest have them.
+/// Maximum number of rules with charts, samples and tables, which take room. If there are more, only the worst and largest have
+/// them.
 const MAX_IN_FULL: usize = 200;
 
 pub(super) fn render(report: &Report) -> String {

@@ -1,5 +1,5 @@
-//! Reports as JSON, and their JSON Schemas (draft 2020-12). The schemas are derived from the types: descriptions are the doc comments, and no
-//! other key is allowed.
+//! Reports as JSON, and their JSON Schemas (draft 2020-12). The schemas are derived from the types: descriptions are the doc
+//! comments, and no other key is allowed.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;

@@ -73,7 +73,8 @@ pub(super) fn shown(report: &Report) -> (Vec<&RuleReport>, usize) {
     (report.rules.iter().filter(|rule| !is_quiet(rule)).collect(), quiet)
 }
 
-/// Whether nothing is to be said about a rule: nothing expired or deleted, no warning, and no document that looks meant to expire.
+/// Whether nothing is to be said about a rule: nothing expired or deleted, no warning, and no document that looks meant to
+/// expire.
 pub(super) fn is_quiet(rule: &RuleReport) -> bool {
     matches!(rule.status, Status::Complete | Status::Skipped)
         && rule.expired_count.unwrap_or(0) == 0
@@ -120,7 +121,8 @@ pub(super) fn word(report: &Report, status: Status) -> String {
     }
 }
 
-/// Returns the notes below the rows: the facts about each rule, its warnings and its errors. A dry run leaves out the facts unless `is_detailed`.
+/// Returns the notes below the rows: the facts about each rule, its warnings and its errors. A dry run leaves out the facts
+/// unless `is_detailed`.
 pub(super) fn notes(report: &Report, is_detailed: bool) -> Vec<(Tone, String)> {
     let has_facts = is_detailed || !report.dry_run || report.command == ReportCommand::Audit;
     let rules = shown(report).0;

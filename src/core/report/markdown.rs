@@ -37,7 +37,8 @@ pub(super) fn render(report: &Report, look: TableStyle) -> String {
     lines.join("\n")
 }
 
-/// Makes a line safe to print, and escapes the characters that have a meaning in Markdown or HTML, except those in plain names and numbers.
+/// Makes a line safe to print, and escapes the characters that have a meaning in Markdown or HTML, except those in plain names
+/// and numbers.
 pub(super) fn escape(text: &str) -> String {
     clean(text).chars().fold(String::with_capacity(text.len()), |mut out, c| {
         match c {

@@ -1,7 +1,7 @@
 //! Metrics of the last run in Prometheus' text format, for a collector that reads files. All are gauges: none is a sum over runs.
 //!
-//! The families are put together without a registry, because its vectors identify a series by a hash of its label values without a separator:
-//! the rule `a` in `bc.d` and the rule `ab` in `c.d` would be the same series (prometheus 0.14, `vec.rs`).
+//! The families are put together without a registry, because its vectors identify a series by a hash of its label values without
+//! a separator: the rule `a` in `bc.d` and the rule `ab` in `c.d` would be the same series (prometheus 0.14, `vec.rs`).
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,9 @@ const LAST_SUCCESS: &str = "sweeper_last_success_timestamp_seconds";
 /// Name of the series that a run without progress takes over from the earlier file, for each rule.
 const LAST_PROGRESS: &str = "sweeper_last_progress_timestamp_seconds";
 
-/// Series that say in what state the last run with a report left a rule. A run without one does not know better, so that they stay until the next report:
-/// an alert on them must not end because the next run cannot even begin. What a run did is not among them.
+/// Series that say in what state the last run with a report left a rule. A run without one does not know better, so that they
+/// stay until the next report: an alert on them must not end because the next run cannot even begin. What a run did is not among
+/// them.
 const STATES: [&str; 6] = [
     LAST_PROGRESS,
     "sweeper_rule_status",
@@ -119,8 +120,8 @@ fn last_success_at(time: Option<f64>) -> MetricFamily {
     family(LAST_SUCCESS, "Time at which a run other than a dry run last ended with exit code 0.", series)
 }
 
-/// Returns the time of the last progress of each rule: of the last sweep that deleted something by it, or left nothing to delete. The time of a rule that
-/// never got on begins with its first sweep.
+/// Returns the time of the last progress of each rule: of the last sweep that deleted something by it, or left nothing to delete.
+/// The time of a rule that never got on begins with its first sweep.
 fn last_progress(report: &Report, ended: &EndedRun, at: f64) -> MetricFamily {
     let of = |rule: &RuleReport| {
         let earlier = ended.earlier.progress.get(&progress_series(rule)).copied();

@@ -6,8 +6,8 @@ use crate::core::plan::findings::Decides;
 use crate::core::plan::outcome::RuleOutcome;
 use crate::core::plan::{Decision, PlannedRule, StopReason, SweepRule};
 
-/// Returns the orphans that a sweep deletes at most, and the limit that keeps it from more; `None` if that is unknown, or it is over. `parents` is the
-/// same for the documents of the rule.
+/// Returns the orphans that a sweep deletes at most, and the limit that keeps it from more; `None` if that is unknown, or it is
+/// over. `parents` is the same for the documents of the rule.
 pub(super) fn would_delete(
     planned: &PlannedRule,
     findings: &Decides,

@@ -1,5 +1,5 @@
-//! Rules of a run that share a collection. A document that has expired by several of them is counted by each and deleted once, so that sums over the
-//! rules are upper bounds, and what one rule leaves depends on the others.
+//! Rules of a run that share a collection. A document that has expired by several of them is counted by each and deleted once. So
+//! sums over the rules are upper bounds, and what one rule leaves depends on the others.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ pub(super) fn at_most<'a>(
     if is_shared(rules, value) { "at most " } else { "" }
 }
 
-/// Warns of the rules that overlap, where a person looks before anything is deleted: those that count documents and, in a check, which counts none,
-/// those that a sweep would follow.
+/// Warns of the rules that overlap, where a person looks before anything is deleted: those that count documents and, in a check,
+/// which counts none, those that a sweep would follow.
 pub(super) fn warn(command: ReportCommand, rules: &mut [RuleReport]) {
     let is_check = command == ReportCommand::Check;
     let counts = |rule: &RuleReport| match rule.expired_count {

@@ -1,5 +1,5 @@
-//! Preview of a sweep: rule by rule what it deletes at most, what keeps it from more, and what is not swept at all. The question before a sweep
-//! shows it, and it heads a dry run.
+//! Preview of a sweep: rule by rule what it deletes at most, what keeps it from more, and what is not swept at all. The question
+//! before a sweep shows it, and it heads a dry run.
 
 #[cfg(test)]
 mod tests;
@@ -62,7 +62,8 @@ impl Lines {
     }
 }
 
-/// Returns the lines above the question: the deployment, the rules, reasons, warnings, limits and the estimate. `most` is the maximum number of lines.
+/// Returns the lines above the question: the deployment, the rules, reasons, warnings, limits and the estimate. `most` is the
+/// maximum number of lines.
 pub(crate) fn above_question(report: &Report, width: usize, most: Option<usize>) -> Lines {
     let plain = |text: String| fold_to(&text, INDENT, width).into_iter().map(|line| (Tone::Plain, line)).collect::<Vec<_>>();
     let mut lines: Vec<_> = head(report).into_iter().flat_map(plain).collect();
@@ -129,7 +130,8 @@ struct Row {
     weight: u64,
 }
 
-/// Returns the rows of the table: one for each rule in each namespace, or one for each rule if these were too many, or the largest of them.
+/// Returns the rows of the table: one for each rule in each namespace, or one for each rule if these were too many, or the
+/// largest of them.
 fn rows(report: &Report, width: usize, most: Option<usize>) -> Lines {
     let shown: Vec<&RuleReport> = report.rules.iter().filter(|rule| !is_idle(rule)).collect();
     let idle = report.rules.len() - shown.len();

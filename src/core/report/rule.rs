@@ -40,30 +40,33 @@ pub struct RuleReport {
     #[schemars(range(min = -1, max = 2_147_483_647))]
     pub expire_after_seconds: i64,
     pub ttl_field: Option<String>,
-    /// Dates at or before this instant have expired. Null if only documents with a ttl of their own expire, or no server was asked.
+    /// Dates at or before this instant have expired. Null if only documents with a ttl of their own expire, or no server was
+    /// asked.
     pub threshold: Option<Instant>,
     /// Condition that a document must match to be deleted, as relaxed Extended JSON; null if nothing could be deleted.
     #[schemars(extend("type" = ["object", "null"]))]
     pub predicate: Option<Value>,
     pub status: Status,
-    /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost) or the guard (lock: another run has the
-    /// lease; unknownField, unknownType, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf, hint, noSuchNamespace, view, capped, timeSeries, field, collation,
-    /// archive, children, holds) that
-    /// decided the status; for a skipped rule a sentence.
+    /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost) or the guard (lock: another
+    /// run has the lease; unknownField, unknownType, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf,
+    /// hint, noSuchNamespace, view, capped, timeSeries, field, collation, archive, children, holds) that decided the status; for
+    /// a skipped rule a sentence.
     pub reason: Option<Reason>,
-    /// Expired documents without a hold, counted by a query before the first delete. In a time-series collection this and every other count is of buckets.
+    /// Expired documents without a hold, counted by a query before the first delete. In a time-series collection this and every
+    /// other count is of buckets.
     pub expired_count: Option<u64>,
     /// Collection of the holds; null if the rule has none.
     pub holds: Option<String>,
-    /// Expired documents that holds keep, counted before the first delete or, where nothing was counted then, after a sweep that was complete. Null
-    /// if the rule has no holds, or they were not counted.
+    /// Expired documents that holds keep, counted before the first delete or, where nothing was counted then, after a sweep that
+    /// was complete. Null if the rule has no holds, or they were not counted.
     pub held_count: Option<u64>,
     /// The keys that keep most of them, the most first; at most five.
     pub held_by: Option<Vec<HeldBy>>,
     /// Measurements in the expired buckets of a time-series collection.
     pub expired_measurements: Option<u64>,
-    /// Documents that one sweep deletes at most, known before it: those that have expired, within `maxDeletes`, of the rule and of the run, and the
-    /// `window`. Null where nothing may be swept, not all expired documents were counted, or the sweep is over.
+    /// Documents that one sweep deletes at most, known before it: those that have expired, within `maxDeletes`, of the rule and
+    /// of the run, and the `window`. Null where nothing may be swept, not all expired documents were counted, or the sweep is
+    /// over.
     pub would_delete_count: Option<u64>,
     /// The limit that keeps it below `expiredCount`, or the orphans below `oldOrphanCount`: maxDeletes or window.
     pub would_delete_limit: Option<StopReason>,
@@ -73,34 +76,38 @@ pub struct RuleReport {
     pub deleted_count: u64,
     /// Whether a reply was lost: deletedCount, and childrenDeletedCount, is then a lower bound.
     pub uncertain: bool,
-    /// Documents that were deleted on the primary but that no majority of the members had confirmed when the sweep ended: a fail-over may
-    /// bring them back, or has. Null where nothing was swept.
+    /// Documents that were deleted on the primary but that no majority of the members had confirmed when the sweep ended: a
+    /// fail-over may bring them back, or has. Null where nothing was swept.
     pub unconfirmed_count: Option<u64>,
-    /// Expired documents that the run left; a dry run and an audit leave all. Null if that is unknown: in a check, for a skipped rule, after a limit
-    /// without an index, if neither metrics nor a history were to record it, or where other rules deleted in the same collection.
+    /// Expired documents that the run left; a dry run and an audit leave all. Null if that is unknown: in a check, for a skipped
+    /// rule, after a limit without an index, or where other rules deleted in the same collection. Null as well if neither metrics
+    /// nor a history were to record it.
     pub remaining_count: Option<u64>,
     /// The earliest date of any document that remains.
     pub oldest_remaining: Option<Instant>,
-    /// Documents that were written to the archive before they were deleted; at least deletedCount. Null if the rule has no archive, or
-    /// nothing was swept.
+    /// Documents that were written to the archive before they were deleted; at least deletedCount. Null if the rule has no
+    /// archive, or nothing was swept.
     pub archived_count: Option<u64>,
-    /// The run's directory to which documents were archived; for a rule that was not swept, the directory that the policy names. Null if
-    /// the rule has no archive, or its sweep archived nothing.
+    /// The run's directory to which documents were archived; for a rule that was not swept, the directory that the policy names.
+    /// Null if the rule has no archive, or its sweep archived nothing.
     pub archive: Option<String>,
-    /// Children of the expired documents, counted before the first delete. Null if the rule has no children, or they were not counted.
+    /// Children of the expired documents, counted before the first delete. Null if the rule has no children, or they were not
+    /// counted.
     pub children_count: Option<u64>,
-    /// Deleted children, summed from the server's replies; not part of deletedCount. Null if the rule has no children, or nothing was swept.
+    /// Deleted children, summed from the server's replies; not part of deletedCount. Null if the rule has no children, or nothing
+    /// was swept.
     pub children_deleted_count: Option<u64>,
-    /// Orphans among the deleted children: they were without a parent before the sweep. Null if the rule has no children, or nothing was swept.
+    /// Orphans among the deleted children: they were without a parent before the sweep. Null if the rule has no children, or
+    /// nothing was swept.
     pub orphans_deleted_count: Option<u64>,
-    /// Documents in the collections of children whose parent is not there, an upload that has not ended among them. Null if the rule has no
-    /// children, or they were not counted: without `orphans: true` only an audit counts them.
+    /// Documents in the collections of children whose parent is not there, an upload that has not ended among them. Null if the
+    /// rule has no children, or they were not counted: without `orphans: true` only an audit counts them.
     pub orphan_count: Option<u64>,
-    /// Orphans that the rule deletes (`orphans: true`): every child of their parent has an ObjectId older than a day. Null if it deletes none, or
-    /// they were not counted.
+    /// Orphans that the rule deletes (`orphans: true`): every child of their parent has an ObjectId older than a day. Null if it
+    /// deletes none, or they were not counted.
     pub old_orphan_count: Option<u64>,
-    /// Orphans that one sweep deletes at most, known before it: within what the documents of the rule leave of `maxDeletes`, and within the
-    /// `window`. Null where nothing may be swept, they were not counted, or the sweep is over.
+    /// Orphans that one sweep deletes at most, known before it: within what the documents of the rule leave of `maxDeletes`, and
+    /// within the `window`. Null where nothing may be swept, they were not counted, or the sweep is over.
     pub would_delete_orphan_count: Option<u64>,
     /// Documents in the collection by its own count, before the first delete.
     pub document_count: Option<u64>,
@@ -109,25 +116,27 @@ pub struct RuleReport {
     pub oldest_expired: Option<Instant>,
     /// Expired documents times the mean size of a document.
     pub estimated_bytes: Option<u64>,
-    /// Documents that never expire by the rule, by reason: those that look as if they were meant to expire, or in an audit all of them, each
-    /// with one reason. Null if they were not looked for.
+    /// Documents that never expire by the rule, by reason: those that look as if they were meant to expire, or in an audit all of
+    /// them, each with one reason. Null if they were not looked for.
     #[schemars(extend("propertyNames" = { "enum": NEVER_EXPIRES_REASONS }))]
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Delete commands that were sent.
     pub batches: u64,
     /// Deliberate pauses by reason; null if nothing was swept.
     pub paused_ms: Option<PausedMs>,
-    /// Figures of the server's load that were unknown during the sweep, and the reason; if it was all of them, the sweep went by the latency only. Null if
-    /// nothing was unknown, or nothing was swept.
+    /// Figures of the server's load that were unknown during the sweep, and the reason; if it was all of them, the sweep went by
+    /// the latency only. Null if nothing was unknown, or nothing was swept.
     pub pressure_unknown: Option<String>,
-    /// Cost of everything that the run asked for the rule: the look at the collection, counts, sweep. Null where the service bills nothing.
+    /// Cost of everything that the run asked for the rule: the look at the collection, counts, sweep. Null where the service
+    /// bills nothing.
     #[schemars(range(min = 0))]
     pub request_units: Option<f64>,
-    /// Request units that the sweep costs, estimated from the count before it. Null where the service bills nothing, or not all expired documents
-    /// were counted, or the rule is refused.
+    /// Request units that the sweep costs, estimated from the count before it. Null where the service bills nothing, or not all
+    /// expired documents were counted, or the rule is refused.
     #[schemars(range(min = 0))]
     pub estimated_request_units: Option<f64>,
-    /// Seconds that these units take at `maxRequestUnits` or the throughput of the collection, the lower of both. Null where neither is known.
+    /// Seconds that these units take at `maxRequestUnits` or the throughput of the collection, the lower of both. Null where
+    /// neither is known.
     #[schemars(range(min = 0))]
     pub estimated_seconds: Option<f64>,
     /// The estimate of the sweep, made before it. Null where the expired documents were not all counted, or the rule is refused.
@@ -141,8 +150,8 @@ pub struct RuleReport {
     pub order: Option<DeleteOrder>,
     /// Reason for the order.
     pub order_reason: Option<String>,
-    /// Bytes that the server wrote from its cache during the sweep, including for other clients, per deleted document. Null if it does not
-    /// tell, or the collection is small.
+    /// Bytes that the server wrote from its cache during the sweep, including for other clients, per deleted document. Null if it
+    /// does not tell, or the collection is small.
     #[schemars(range(min = 0))]
     pub written_bytes_per_document: Option<f64>,
     pub warnings: Vec<String>,
@@ -282,8 +291,8 @@ fn held_by(held: &HeldDocuments) -> Vec<HeldBy> {
     held.most.iter().map(|(key, count)| HeldBy { key: key.clone().into_relaxed_extjson(), count: *count }).collect()
 }
 
-/// Returns a selection's predicate as reports show it: in place of a value that stands for environment variables, their names and the beginning of
-/// its checksum, by which two reports can be compared.
+/// Returns a selection's predicate as reports show it: in place of a value that stands for environment variables, their names and
+/// the beginning of its checksum, by which two reports can be compared.
 pub fn predicate_json(selection: &Selection) -> Value {
     let mut predicate = Bson::Document(selection.predicate.clone());
     withhold(&mut predicate, &selection.variables);
@@ -307,7 +316,8 @@ fn written_bytes_per_document(swept: &Swept) -> Option<f64> {
     swept.written_bytes.filter(|_| deleted > 0).map(|written| two_decimals(written as f64 / deleted as f64))
 }
 
-/// Returns the documents that a sweep deletes at most, and the limit that keeps it from more; `None` if that is unknown, or it is over.
+/// Returns the documents that a sweep deletes at most, and the limit that keeps it from more; `None` if that is unknown, or it is
+/// over.
 fn would_delete(planned: &PlannedRule, expired_count: Option<u64>, outcome: &RuleOutcome) -> Option<(u64, Option<StopReason>)> {
     let (Decision::Sweep(rule), RuleOutcome::NotSwept { window_closed }) = (&planned.decision, outcome) else { return None };
     match (expired_count?, rule.limits.max_deletes) {

@@ -1,4 +1,5 @@
-//! The directory that a policy names for archives, the state in which earlier runs left it, and the files in the directory of a run.
+//! The directory that a policy names for archives, the state in which earlier runs left it, and the files in the directory of a
+//! run.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -16,8 +16,8 @@ use crate::core::policy::Compression;
 /// The fastest level: archives are rarely read, and a sweep waits for their compression.
 const ZSTD_LEVEL: i32 = 1;
 
-/// Maximum size of a segment in bytes, compressed or not. A writer stays below it: a segment is one document of at most 16 MB, or several
-/// smaller ones.
+/// Maximum size of a segment in bytes, compressed or not. A writer stays below it: a segment is one document of at most 16 MB, or
+/// several smaller ones.
 pub const MAX_SEGMENT: usize = 32 * 1024 * 1024;
 
 /// Maximum nesting of a document: no server can be told to take more (MongoDB's `maxBSONDepth`, 200 unless set).
@@ -54,7 +54,8 @@ pub fn compress(documents: &[u8], compression: Compression) -> io::Result<Vec<u8
     Ok(segment)
 }
 
-/// Decompresses the segments of one file. A file may have millions, and what zstd needs for each takes far longer to create than to use.
+/// Decompresses the segments of one file. A file may have millions, and what zstd needs for each takes far longer to create than
+/// to use.
 pub enum Decoder {
     Zstd(Decompressor<'static>),
     Gzip,
@@ -123,7 +124,8 @@ pub fn documents(content: &[u8]) -> Result<Vec<RawDocumentBuf>, String> {
 
 /// Checks the documents in the content of a segment, without copies of them, and returns their number.
 ///
-/// Errors: no document, which no sweep writes; an impossible length; or a document that is not valid BSON or nested deeper than a server takes it.
+/// Errors: no document, which no sweep writes; an impossible length; or a document that is not valid BSON or nested deeper than a
+/// server takes it.
 pub fn count(content: &[u8]) -> Result<u64, String> {
     let mut count = 0;
     each(content, |_| count += 1)?;

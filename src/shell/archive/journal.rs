@@ -1,7 +1,8 @@
-//! The journal of an archive: one line for each file and each segment, in the order in which they were written. All functions block.
+//! The journal of an archive: one line for each file and each segment, in the order in which they were written. All functions
+//! block.
 //!
-//! It is synced after the line of a file, before the first document of that file is deleted, and not after that of a segment, which can be
-//! recovered from the segment. After a loss of power its end may therefore be missing, or be NULs.
+//! It is synced after the line of a file, before the first document of that file is deleted. It is not synced after the line of a
+//! segment, which can be recovered from the segment. After a loss of power its end may therefore be missing, or be NULs.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};

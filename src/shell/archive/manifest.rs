@@ -1,5 +1,5 @@
-//! Records of an archive: the journal, with one line for each step, and the manifest, written at the end of the run. Both have checksums of
-//! their own.
+//! Records of an archive: the journal, with one line for each step, and the manifest, written at the end of the run. Both have
+//! checksums of their own.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,8 @@
 //! Reads the records of an archive, and compares them with each other and with the files that are there. All functions block.
 //!
-//! A complete archive is exactly what its manifest says, or it is refused. The archive of a run that was cut off has a journal, whose end may be
-//! missing; what that end said is taken from the files with the documents, whose segments have checksums of their own.
+//! A complete archive is exactly what its manifest says, or it is refused. The archive of a run that was cut off has a journal,
+//! whose end may be missing; what that end said is taken from the files with the documents, whose segments have checksums of
+//! their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -128,7 +129,8 @@ fn of_record(disk: &Arc<dyn Disk>, run: &Path, record: &FileRecord) -> Result<St
     let is_inside = |file: &str| Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
     let is_written =
         |compression| collection_files(&record.namespace(), compression) == (record.file.clone(), record.metadata.clone());
-    // Collections that are never swept are never archived: a record that names one was forged to write to the server's own collections.
+    // Collections that are never swept are never archived: a record that names one was forged to write to the server's own
+    // collections.
     let swept = why_never_swept(&record.database, &record.collection).is_none();
     match record.compression() {
         Some(compression) if swept && is_inside(&record.file) && is_written(compression) => Ok(StoredFile {

@@ -49,7 +49,8 @@ pub struct Verified {
     pub unlisted: u64,
     /// Bytes at the end that are missing or do not form a whole segment; 0 for a complete archive.
     pub cut: u64,
-    /// Whether these bytes are not what a process leaves that was ended while it wrote, but may be a segment that was damaged later.
+    /// Whether these bytes are not what a process leaves that was ended while it wrote, but may be a segment that was damaged
+    /// later.
     pub is_damaged: bool,
     /// Documents that the journal lists but that are missing at the end of the file. They may have been deleted from the
     /// collection.
@@ -240,8 +241,9 @@ impl Verified {
         }
     }
 
-    /// Adds the whole segments after the last one in the journal, and returns their end. There may be many, because the journal is not synced
-    /// with each segment and a loss of power loses its last lines. Bytes from `end` on are not read, because a run may be writing there.
+    /// Adds the whole segments after the last one in the journal, and returns their end. There may be many, because the journal
+    /// is not synced with each segment and a loss of power loses its last lines. Bytes from `end` on are not read, because a run
+    /// may be writing there.
     fn take_rest(&mut self, opened: &mut Opened, mut offset: u64, end: u64, at_once: u64, whole: &mut Sha256) -> io::Result<u64> {
         loop {
             let begin = offset;

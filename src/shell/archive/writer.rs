@@ -44,8 +44,8 @@ struct Begun {
     has_rest: bool,
 }
 
-/// The file of one namespace. The lock is held from the reading of documents until they are written, so that the file has them in the order in
-/// which they were read.
+/// The file of one namespace. The lock is held from the reading of documents until they are written, so that the file has them in
+/// the order in which they were read.
 pub type SharedFile = Arc<tokio::sync::Mutex<ArchiveFile>>;
 
 impl Archive {
@@ -70,8 +70,8 @@ impl Archive {
         self.begun.lock().as_ref()?.files.get(namespace).cloned()
     }
 
-    /// Begins the file of a namespace, if it was not begun yet. `metadata` is the text that mongodump writes next to the documents.
-    /// `of_children` if they go with those of another namespace.
+    /// Begins the file of a namespace, if it was not begun yet. `metadata` is the text that mongodump writes next to the
+    /// documents. `of_children` if they go with those of another namespace.
     pub fn begin(&self, namespace: &Namespace, to: &ArchiveTo, metadata: &str, of_children: bool) -> io::Result<SharedFile> {
         let mut begun = self.begun.lock();
         let begun = match &mut *begun {
@@ -146,8 +146,8 @@ pub struct ArchiveFile {
 }
 
 impl ArchiveFile {
-    /// Creates the file. On return everything is on the disk that a restore needs to know about it: the file, its metadata and its line in the
-    /// journal, with all directories that lead to them.
+    /// Creates the file. On return everything is on the disk that a restore needs to know about it: the file, its metadata and
+    /// its line in the journal, with all directories that lead to them.
     fn begin(
         disk: &dyn Disk,
         run: &Path,
@@ -173,7 +173,8 @@ impl ArchiveFile {
         written.sync()?;
         let tracked = Tracked::create(disk, run.join(&file))?;
         tracked.sync()?;
-        // The directory of the run has the names of the journal and of the database's directory. The journal names only files that are there.
+        // The directory of the run has the names of the journal and of the database's directory. The journal names only files
+        // that are there.
         disk.sync_directory(&directory)?;
         disk.sync_directory(run)?;
         let record = FileRecord {

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use bson::DateTime;
 
-/// The time that one delete command may use, by the server's clock: a part of a lease's, and of that of the holds that the command carries.
+/// The time that one delete command may use, by the server's clock: a part of a lease's, and of that of the holds that the
+/// command carries.
 ///
-/// A server carries the command out only if it begins before [`Self::begins_before`], and for at most [`Self::max_time`] from then on. Under a lease both together
-/// end when the lease, as it was last renewed, can no longer be relied on. This holds however wrong the clocks of this machine are: they only
-/// decide how the time is divided.
+/// A server carries the command out only if it begins before [`Self::begins_before`], and for at most [`Self::max_time`] from
+/// then on. Under a lease both together end when the lease, as it was last renewed, can no longer be relied on. This holds
+/// however wrong the clocks of this machine are: they only decide how the time is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fence {
     /// Instant at which it is too late to begin.
@@ -21,8 +22,8 @@ pub(crate) struct Fence {
 const MAX_WAY: u32 = 6;
 
 impl Fence {
-    /// Divides what is left of a lease: `end` is its end by the server's clock, `left` the time until then by this machine's clocks. `None` if less than
-    /// a millisecond is left for the server.
+    /// Divides what is left of a lease: `end` is its end by the server's clock, `left` the time until then by this machine's
+    /// clocks. `None` if less than a millisecond is left for the server.
     pub(super) fn new(end: DateTime, left: Duration, lease: Duration) -> Option<Self> {
         let way = (lease / MAX_WAY).min(left / 2);
         let millis = i64::try_from((left - way).as_millis()).ok().filter(|millis| *millis > 0)?;

@@ -15,7 +15,8 @@ const MAX_DELETED: u32 = 100;
 
 /// A lock that is held until the value is dropped.
 ///
-/// The file is never deleted: a run that waits for the lock may have opened it, and would then lock a file that no other run finds.
+/// The file is never deleted: a run that waits for the lock may have opened it, and would then lock a file that no other run
+/// finds.
 #[derive(Debug)]
 pub(crate) struct FileLock {
     _file: File,

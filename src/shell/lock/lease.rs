@@ -1,33 +1,36 @@
-//! Leases in the database: by the server's clock, at most one run holds the lease of a namespace. Their documents, and how long a holder
-//! can rely on one; [`crate::shell::server::own::lease`] sends the commands.
+//! Leases in the database: by the server's clock, at most one run holds the lease of a namespace. Their documents, and how long a
+//! holder can rely on one; [`crate::shell::server::own::lease`] sends the commands.
 //!
-//! A lease is a document: `_id` (the namespace), `runId`, `host`, `pid`, `since`, `heartbeat` and `expiresAt`. It is taken by an update
-//! with upsert whose filter matches only an expired document: if the lease has not expired, the insert fails because the `_id` exists. No
-//! TTL index is needed, and nothing is ever deleted: a released lease has no `runId` and has expired.
+//! A lease is a document: `_id` (the namespace), `runId`, `host`, `pid`, `since`, `heartbeat` and `expiresAt`. It is taken by an
+//! update with upsert whose filter matches only an expired document: if the lease has not expired, the insert fails because the
+//! `_id` exists. No TTL index is needed, and nothing is ever deleted: a released lease has no `runId` and has expired.
 //!
 //! Times are the server's, read by `hello` before each command and compared by plain operators. This works on every service,
 //! while `$$NOW` in an update needs pipelines. The reading is older than the command, which is the safe direction: another run's
-//! lease appears to last longer than it does, and this run's own is written shorter. A command that was late never shortens a lease (`$max`).
+//! lease appears to last longer than it does, and this run's own is written shorter. A command that was late never shortens a
+//! lease (`$max`).
 //!
 //! # No delete takes effect under a lease of another run
 //!
-//! Let a lease be renewed by a reading R of the server's clock: its document says R + 60 s, and no other run takes it before the server's clock
-//! shows that. Its holder uses it only until R + 50 s:
+//! Let a lease be renewed by a reading R of the server's clock: its document says R + 60 s, and no other run takes it before the
+//! server's clock shows that. Its holder uses it only until R + 50 s:
 //!
-//! - Every delete carries a [`Fence`]: the server refuses it from an instant S on, by its own clock (`$$NOW` in the filter, read as the statement
-//!   begins), and ends it after a time M (`maxTimeMS`, counted from the arrival of the command, which is earlier). S + M = R + 50 s. So a command
-//!   that waited for a server, a connection or the network, or was sent by a process that had been stopped, deletes nothing after R + 50 s. Only the
-//!   server's clock counts. The clocks of two members may differ by the 10 s between the two ends.
+//! - Every delete carries a [`Fence`]: by its own clock, the server refuses it from an instant S on (`$$NOW` in the filter, read
+//!   as the statement begins). It ends it after a time M (`maxTimeMS`, counted from the arrival of the command, which is
+//!   earlier). S + M = R + 50 s. So a command that waited for a server, a connection or the network, or was sent by a process
+//!   that had been stopped, deletes nothing after R + 50 s. Only the server's clock counts. The clocks of two members may differ
+//!   by the 10 s between the two ends.
 //! - A primary that was cut off carries out what it receives, but what no majority confirms is rolled back.
-//! - On this side the wait for a reply ends 2 s after the lease, within its margin ([`LAST_REPLY`]), and a command that has not been sent by then never
-//!   is. This is all there is on services whose deletes know no `$$NOW`.
-//! - A delete that the server finds late has the lease renewed at once: the clock may have been set forward. The update matches the run's own id, whatever
-//!   the clock shows, so that the run goes on by the new reading, or knows that another has the lease. A clock that was set back makes leases last longer:
-//!   the end in a document is never brought forward.
-//! - A lease is given back early only if every delete under it was answered. Otherwise one of them may still arrive, and the lease is left to expire.
-//! - A document that was removed, or a collection that was dropped, may have been the lease of a run that goes on. Therefore each holder looks at
-//!   its documents every [`LOOK`], and a run that had to create the document waits for [`CREATED`] before it relies on it. A run that gives the lease back earlier leaves it
-//!   taken until then.
+//! - On this side the wait for a reply ends 2 s after the lease, within its margin ([`LAST_REPLY`]). A command that has not been
+//!   sent by then never is. This is all there is on services whose deletes know no `$$NOW`.
+//! - A delete that the server finds late has the lease renewed at once: the clock may have been set forward. The update matches
+//!   the run's own id, whatever the clock shows, so that the run goes on by the new reading, or knows that another has the lease.
+//!   A clock that was set back makes leases last longer: the end in a document is never brought forward.
+//! - A lease is given back early only if every delete under it was answered. Otherwise one of them may still arrive, and the
+//!   lease is left to expire.
+//! - A document that was removed, or a collection that was dropped, may have been the lease of a run that goes on. Therefore each
+//!   holder looks at its documents every [`LOOK`], and a run that had to create the document waits for [`CREATED`] before it
+//!   relies on it. A run that gives the lease back earlier leaves it taken until then.
 
 #[cfg(test)]
 mod tests;
@@ -59,11 +62,12 @@ pub(crate) static HEARTBEAT: LazyLock<Duration> = LazyLock::new(|| *LEASE / 3);
 /// Time between two looks at the documents of the leases.
 pub(crate) static LOOK: LazyLock<Duration> = LazyLock::new(|| *LEASE / 30);
 
-/// Age at which the holder of a lease relies on it if its document did not exist before: long enough for another run to find, by two looks, that its own
-/// was removed.
+/// Age at which the holder of a lease relies on it if its document did not exist before: long enough for another run to find, by
+/// two looks, that its own was removed.
 pub(crate) static CREATED: LazyLock<Duration> = LazyLock::new(|| *LEASE / 12);
 
-/// Time for which a reply is waited for after the end of a lease. With a look it is shorter than [`CREATED`], and it is a part of the margin.
+/// Time for which a reply is waited for after the end of a lease. With a look it is shorter than [`CREATED`], and it is a part of
+/// the margin.
 pub(crate) static LAST_REPLY: LazyLock<Duration> = LazyLock::new(|| *LEASE / 30);
 
 /// Returns the seconds of a lease: a minute or, in debug builds, a value set by a test that waits for the end of a lease.
@@ -113,8 +117,8 @@ pub(crate) fn releasing(time: &ServerTime) -> Document {
     doc! { "$set": { "runId": null, "expiresAt": time.now } }
 }
 
-/// Returns the update that releases leases that could not be relied on yet. Until they could, no other run may take them: it would find their
-/// documents, and rely on them at once.
+/// Returns the update that releases leases that could not be relied on yet. Until they could, no other run may take them: it
+/// would find their documents, and rely on them at once.
 pub(crate) fn releasing_new(time: &ServerTime) -> Document {
     doc! { "$set": { "runId": null, "expiresAt": time.after(*CREATED) } }
 }
@@ -131,8 +135,8 @@ pub(crate) fn occupant(lease: &Document) -> Occupant {
     Occupant { holder: holder(), expires_at: date("expiresAt") }
 }
 
-/// The leases of this run on one namespace, as the sweep sees them: each of them has to stand. There are two where the policy has `lock`, and the journal of the
-/// rule's children is another collection.
+/// The leases of this run on one namespace, as the sweep sees them: each of them has to stand. There are two where the policy has
+/// `lock`, and the journal of the rule's children is another collection.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease(Vec<Part>);
 
@@ -145,7 +149,8 @@ struct Part {
 }
 
 impl Lease {
-    /// Returns what a delete that is sent now may do; `None` if another run may hold the lease by now. Called before each delete command.
+    /// Returns what a delete that is sent now may do; `None` if another run may hold the lease by now. Called before each delete
+    /// command.
     pub(crate) fn fence(&self) -> Option<Fence> {
         let renewed: Option<Vec<ServerTime>> = self.0.iter().map(|part| *part.renewed.borrow()).collect();
         let end = renewed?.iter().map(|renewed| renewed.after(*RELIED_ON)).min()?;

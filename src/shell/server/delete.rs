@@ -66,7 +66,8 @@ pub(crate) struct DeleteError {
     pub confirmation_cut: bool,
     /// The state of a service under too much load, as it reports it.
     pub overload: Option<Overload>,
-    /// Whether a service without room did not say how much it had deleted before: nothing, unless the next attempt finds less than it asks for.
+    /// Whether a service without room did not say how much it had deleted before: nothing, unless the next attempt finds less
+    /// than it asks for.
     pub uncounted: bool,
     /// Whether the reply was no longer waited for, because the sweep had to end.
     pub given_up: bool,
@@ -133,9 +134,9 @@ impl DeleteError {
 /// Deletes the documents that the restriction names and that match the whole predicate of their rule.
 ///
 /// Every statement repeats the predicate next to the restriction: a document whose date, ttl or filter field has changed since it
-/// was found survives, and a document with the same `_id` on another shard is deleted only if it has expired too. Sending the
-/// command twice is harmless. With a fence the command takes effect only within the time of a lease, as far as the flavor can tell; on every flavor it
-/// ends when the returned future is dropped.
+/// was found survives. A document with the same `_id` on another shard is deleted only if it has expired too. Sending the command
+/// twice is harmless. With a fence the command takes effect only within the time of a lease, as far as the flavor can tell; on
+/// every flavor it ends when the returned future is dropped.
 pub(crate) async fn delete(
     deployment: &Deployment,
     selection: &Selection,
@@ -162,8 +163,8 @@ pub(crate) async fn delete(
 }
 
 impl Reply {
-    /// Creates the reply to a command that may have been carried out or not, and is no longer waited for. `waited` is the time since the sweep
-    /// had to end.
+    /// Creates the reply to a command that may have been carried out or not, and is no longer waited for. `waited` is the time
+    /// since the sweep had to end.
     pub(crate) fn given_up(waited: Duration) -> Self {
         failed(DeleteError::given_up(format!("no answer to a delete within {} s after the sweep had to end", waited.as_secs())))
     }

@@ -60,7 +60,8 @@ impl RunBudget {
         }
     }
 
-    /// Returns the same budget without the limit of deletes, which counts parents and orphans, and not the children that go with their parents.
+    /// Returns the same budget without the limit of deletes, which counts parents and orphans, and not the children that go with
+    /// their parents.
     pub(super) fn of_children(&self) -> Self {
         let (permits, leases) = (self.permits.clone(), self.leases.clone());
         Self { begun: self.begun, deletes: None, rate: self.rate.clone(), permits, leases }
@@ -123,8 +124,8 @@ impl RunBudget {
         self.settle(documents, 0);
     }
 
-    /// If the delete limit is used up but batches are still in flight, returns a future that resolves when one of them may have returned part
-    /// of it.
+    /// If the delete limit is used up but batches are still in flight, returns a future that resolves when one of them may have
+    /// returned part of it.
     pub(crate) fn returned(&self) -> Option<Notified<'_>> {
         let deletes = self.deletes.as_ref()?;
         (deletes.left.get() == 0 && deletes.outstanding.get() > 0).then(|| deletes.returned.notified())

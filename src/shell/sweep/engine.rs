@@ -1,4 +1,5 @@
-//! The loop of one rule: waits until a batch may go, takes it from the source, starts it, and records the batches that have finished.
+//! The loop of one rule: waits until a batch may go, takes it from the source, starts it, and records the batches that have
+//! finished.
 
 mod admission;
 #[cfg(test)]
@@ -135,8 +136,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Fails the sweep if a collection that it is bound to is gone or another one by now. Where the server looks itself, that is only asked to say
-    /// why the sweep has failed.
+    /// Fails the sweep if a collection that it is bound to is gone or another one by now. Where the server looks itself, that is
+    /// only asked to say why the sweep has failed.
     async fn look_at_collections(&mut self) {
         let (sweep, RunContext { budget, stop, .. }) = (self.sweep.clone(), self.run);
         let end = self.outcome().end.clone();
@@ -211,8 +212,8 @@ impl<'a> Engine<'a> {
     /// Errors: the end of the sweep, if it comes earlier.
     pub(super) async fn next(&mut self, source: &mut Source<'_>) -> Result<Option<Admitted>, End> {
         loop {
-            // Find the next batch while earlier ones are in flight, but only without a limit or a rate and once the server has proved fast.
-            // Otherwise find it just before sending, so that no writer can add to it and its size is current.
+            // Find the next batch while earlier ones are in flight, but only without a limit or a rate and once the server has
+            // proved fast. Otherwise find it just before sending, so that no writer can add to it and its size is current.
             let (permit, room) = match self.gates.ask(self.room(false)) {
                 Ok(room) if room.reads_ahead && !self.in_flight.is_empty() => (None, room),
                 Ok(_) | Err(_) => self.admit(None).await.map(|(permit, room)| (Some(permit), room))?,
@@ -307,8 +308,8 @@ impl<'a> Engine<'a> {
         let stopped = stopped(&sweep.rule, budget, stop);
         tokio::pin!(future, stopped);
         loop {
-            // What has happened is recorded before anything new begins. No branch starves another: batches in flight are few, and none is added
-            // meanwhile.
+            // What has happened is recorded before anything new begins. No branch starves another: batches in flight are few, and
+            // none is added meanwhile.
             tokio::select! {
                 biased;
                 Some(finished) = self.in_flight.join_next() => self.record(finished)?,
@@ -381,8 +382,8 @@ impl<'a> Engine<'a> {
             _ if out_of_lease => Err(End::Partial(StopReason::LockLost)),
             Some(DeleteError { given_up: true, .. } | DeleteError { confirmation_cut: true, .. }) => Ok(()),
             Some(error) if !(error.confirmation_timed_out && sweep.lag.is_some()) => Err(End::Failed(error.message)),
-            // A batch that lacks only its confirmation is not sent again once the sweep ends, and does not count as a failure. Neither does one
-            // that is given up, because the end of the sweep has a reason of its own.
+            // A batch that lacks only its confirmation is not sent again once the sweep ends, and does not count as a failure.
+            // Neither does one that is given up, because the end of the sweep has a reason of its own.
             _ => Ok(()),
         }
     }

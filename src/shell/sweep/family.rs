@@ -1,4 +1,5 @@
-//! The children of a rule: documents of other collections that hold the key of a document of the rule, its `_id` or another field, and go once it is gone.
+//! The children of a rule: documents of other collections that hold the key of a document of the rule, its `_id` or another
+//! field, and go once it is gone.
 //!
 //! ```text
 //! under the lease on the namespace of the parents, in the collection of the journal:    commands::leases
@@ -15,22 +16,28 @@
 //!     remove the entry
 //! ```
 //!
-//! - A child is deleted only by a command that names its `_id` and the key of its parent. A look ([`parents::living`]) at most two seconds before did not find
-//!   that parent: the server refuses a command that comes later. A parent that comes back keeps every child that is there two seconds later.
-//! - A child whose `_id` is an ObjectId created more than [`parents::TOLERANCE_SECONDS`] after the entry stays: an upload that uses an `_id` again writes its chunks
-//!   before its file. Within that time such an upload may lose chunks. Drivers give every file a new ObjectId.
-//! - Wherever a run ends, an entry names each parent that is gone and may have children, and where these are: it was there before the parent went, and goes
-//!   after them. The next run of the rule begins with the journal.
-//! - The lease makes sure that no delete of an earlier run can arrive any more: of its entries, parents that are there were not deleted, and are forgotten. Children
-//!   that this rule does not have, as after `--only` or with an older policy, stay in the entry for a run that has them.
+//! - A child is deleted only by a command that names its `_id` and the key of its parent. A look ([`parents::living`]) at most
+//!   two seconds before did not find that parent: the server refuses a command that comes later. A parent that comes back keeps
+//!   every child that is there two seconds later.
+//! - A child whose `_id` is an ObjectId created more than [`parents::TOLERANCE_SECONDS`] after the entry stays: an upload that
+//!   uses an `_id` again writes its chunks before its file. Within that time such an upload may lose chunks. Drivers give every
+//!   file a new ObjectId.
+//! - Wherever a run ends, an entry names each parent that is gone and may have children, and where these are: it was there before
+//!   the parent went, and goes after them. The next run of the rule begins with the journal.
+//! - The lease makes sure that no delete of an earlier run can arrive any more: of its entries, parents that are there were not
+//!   deleted, and are forgotten. Children that this rule does not have, as after `--only` or with an older policy, stay in the
+//!   entry for a run that has them.
 //! - An entry of this run stays if a delete of its batch had no whole answer, because that may still take effect.
-//! - Parents and children take turns, so that both keep to the rate, and every batch of children waits as those of the rule do. The children have a pace of
-//!   their own, because their size is another one. The limits on the count are those of the parents.
-//! - Orphans come last, within what the parents have left of the limits on the count. None goes unless the collection of the parents has a document, and what
-//!   was found of them is compared with the rule's share again: parents that others delete or lose meanwhile would make all their children orphans.
-//! - A parent whose key is null or missing has no children: null in a query is also a field that is missing. One with a list on the path of its key stays.
-//! - Several parents may have one key that is not the `_id`: the children go with the last of them. A parent whose key changes before it is deleted stays,
-//!   and so do the children with the old one, which may be about to follow: an entry has the `_id`s as well, and a key is done once one of its parents is gone.
+//! - Parents and children take turns, so that both keep to the rate, and every batch of children waits as those of the rule do.
+//!   The children have a pace of their own, because their size is another one. The limits on the count are those of the parents.
+//! - Orphans come last, within what the parents have left of the limits on the count. None goes unless the collection of the
+//!   parents has a document, and what was found of them is compared with the rule's share again: parents that others delete or
+//!   lose meanwhile would make all their children orphans.
+//! - A parent whose key is null or missing has no children: null in a query is also a field that is missing. One with a list on
+//!   the path of its key stays.
+//! - Several parents may have one key that is not the `_id`: the children go with the last of them. A parent whose key changes
+//!   before it is deleted stays, and so do the children with the old one, which may be about to follow: an entry has the `_id`s
+//!   as well, and a key is done once one of its parents is gone.
 //!
 //! Without children none of this runs.
 
@@ -65,8 +72,8 @@ pub(super) struct ParentSweep<'a> {
     children: Vec<ChildSweep<'a>>,
 }
 
-/// Makes a majority confirm: a parent that only the primary has deleted may come back, and its children would be gone; children may come back, and
-/// the entry of their parent would be gone.
+/// Makes a majority confirm: a parent that only the primary has deleted may come back, and its children would be gone; children
+/// may come back, and the entry of their parent would be gone.
 pub(super) fn confirm_by_majority(write_concern: &mut Document) {
     if write_concern.get("w") != Some(&Bson::from("majority")) {
         write_concern.insert("w", "majority");
@@ -116,7 +123,8 @@ impl<'a> ParentSweep<'a> {
         self.delete_orphans().await
     }
 
-    /// Checks that the user may delete children, and finishes what the journal holds of earlier runs. Returns a permit for the sweep.
+    /// Checks that the user may delete children, and finishes what the journal holds of earlier runs. Returns a permit for the
+    /// sweep.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
     async fn finish_earlier(&mut self, permit: Permit) -> Result<Permit, End> {
@@ -148,8 +156,8 @@ impl<'a> ParentSweep<'a> {
         Ok(())
     }
 
-    /// Enters the parents of a batch in the journal, once for each key by which children name them. Returns the batch, restricted to the parents that have
-    /// the keys which were entered.
+    /// Enters the parents of a batch in the journal, once for each key by which children name them. Returns the batch, restricted
+    /// to the parents that have the keys which were entered.
     ///
     /// Errors: the end of the sweep, because there may be no entry; the batch is taken back.
     async fn enter(&mut self, mut batch: Admitted) -> Result<(Admitted, Vec<JournalEntry>), End> {
@@ -170,12 +178,13 @@ impl<'a> ParentSweep<'a> {
         let mut ids: Vec<RawValue> = listed.iter().map(RawValue::from).collect();
         let sweep = self.engine.sweep.clone();
         let (mut conditions, mut entries) = (Vec::new(), Vec::new());
-        // A parent that is there after this time is not deleted before it, so that children from long after it belong to another one.
+        // A parent that is there after this time is not deleted before it, so that children from long after it belong to another
+        // one.
         let at = self.engine.wait(parents::clock(&sweep.deployment)).await?;
         let at = at.map_err(|cause| End::Failed(format!("reading the server's clock: {cause}")))?.now;
         let namespace = &sweep.rule.namespace;
-        // Others may have deleted some of them since they were found, and may use their `_id`s again. A fail-over may take back a parent that a majority does not
-        // have, and whoever created it may be about to create it again, children first.
+        // Others may have deleted some of them since they were found, and may use their `_id`s again. A fail-over may take back a
+        // parent that a majority does not have, and whoever created it may be about to create it again, children first.
         let there = self.engine.wait(parents::living(&sweep.deployment, namespace, &ParentKey::id(), &ids)).await?;
         ids = there.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
         for key in self.family.parent_keys() {
@@ -224,8 +233,8 @@ impl<'a> ParentSweep<'a> {
         Ok(())
     }
 
-    /// Deletes the children that this rule has of those parents of an entry that are gone, and takes them out of the entry. With parents that are there, that is done
-    /// only if `forgets`. Returns whether nothing of it is left to this rule.
+    /// Deletes the children that this rule has of those parents of an entry that are gone, and takes them out of the entry. With
+    /// parents that are there, that is done only if `forgets`. Returns whether nothing of it is left to this rule.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
     async fn finish(&mut self, entry: &JournalEntry, forgets: bool) -> Result<bool, End> {

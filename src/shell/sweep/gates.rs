@@ -1,4 +1,5 @@
-//! The gates in front of each batch of a rule: one function asks all of them, and gives the room for the next batch or one reason to wait.
+//! The gates in front of each batch of a rule: one function asks all of them, and gives the room for the next batch or one reason
+//! to wait.
 
 pub(super) mod head;
 pub(super) mod lag;
@@ -216,7 +217,8 @@ impl<'a> Gates<'a> {
         if is_long && !is_strict { Ok(room) } else { Err(Closed::new(Wait::Pressure, why, wait)) }
     }
 
-    /// Closes until the rates of rule and run allow a batch. The run's rate is waited for in the rule's turn: otherwise the rule that is asked first takes it all.
+    /// Closes until the rates of rule and run allow a batch. The run's rate is waited for in the rule's turn: otherwise the rule
+    /// that is asked first takes it all.
     fn rates(&self, mut room: Room) -> Result<Room, Closed> {
         let RunContext { budget, .. } = self.run;
         let enough = if self.sweep.rule.selection.holds.is_some() { ENOUGH_WITH_HOLDS } else { ENOUGH };
@@ -238,7 +240,8 @@ impl<'a> Gates<'a> {
         Ok(room)
     }
 
-    /// Closes until the service has room for the next query, and the limit of request units too. A batch that was found asks for its units itself.
+    /// Closes until the service has room for the next query, and the limit of request units too. A batch that was found asks for
+    /// its units itself.
     fn units(&self, mut room: Room) -> Result<Room, Closed> {
         let RuleSweep { deployment, rule, .. } = &*self.sweep;
         room.limit = deployment.account().and_then(Account::batch_limit).map_or(room.limit, |most| room.limit.min(most));

@@ -61,7 +61,8 @@ impl Image {
         self.contents.keys().last().map_or(0, |last| last + 1)
     }
 
-    /// Returns what a loss of power leaves after these changes. `fate` is asked about each name and each file that was not synced.
+    /// Returns what a loss of power leaves after these changes. `fate` is asked about each name and each file that was not
+    /// synced.
     pub(super) fn after_power_loss(&self, record: &[Change], mut fate: impl FnMut(&Path) -> Fate) -> Self {
         let mut image = self.clone();
         let mut open: Vec<&Change> = Vec::new();

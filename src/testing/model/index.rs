@@ -203,7 +203,8 @@ impl Index {
         Some(vec![self.range(lower, upper, is_descending)])
     }
 
-    /// Returns the range between two values of the first path, each with whether it is in the range. A comparison finds values of one type.
+    /// Returns the range between two values of the first path, each with whether it is in the range. A comparison finds values of
+    /// one type.
     fn range(&self, lower: Option<(&Bson, bool)>, upper: Option<(&Bson, bool)>, is_descending: bool) -> Range {
         let part = |value: &Bson| Part::Value { value: value.clone(), is_descending };
         let types = |from| vec![Part::Types { from, is_descending }];

@@ -20,8 +20,8 @@ impl Path {
         insert(document, &self.0, value);
     }
 
-    /// Tells whether a condition holds for one of the values that the path leads to. A missing value is `None`. With `with_elements`, an array at
-    /// the end stands for its elements and for itself.
+    /// Tells whether a condition holds for one of the values that the path leads to. A missing value is `None`. With
+    /// `with_elements`, an array at the end stands for its elements and for itself.
     ///
     /// Source: mongo `src/mongo/db/matcher/path.cpp`, BSONElementIterator.
     pub(super) fn any(&self, document: &Document, with_elements: bool, holds: &mut dyn FnMut(Option<&Bson>) -> bool) -> bool {

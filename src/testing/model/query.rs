@@ -51,8 +51,8 @@ impl Query {
         )))
     }
 
-    /// Reads no more than the keys of the index, if that is enough for what is shown. A key shows a missing value as null, and what a path finds
-    /// by its position in an array as if it were below a document.
+    /// Reads no more than the keys of the index, if that is enough for what is shown. A key shows a missing value as null, and
+    /// what a path finds by its position in an array as if it were below a document.
     pub(super) fn cover(&mut self, collections: &Collections, shown: Option<Vec<Path>>) {
         let Scan::Index { name, .. } = &self.scan else { return };
         let index = collections.get(&self.namespace).and_then(|collection| collection.index(name));

@@ -162,7 +162,8 @@ pub(super) fn count(call: &Call) -> Result<Document, Failure> {
     Ok(doc! { "n": i32::try_from(documents.saturating_sub(skip).min(limit)).expect("few documents"), "ok": 1.0 })
 }
 
-/// Returns what the program reads of a plan: whether there is a sort, whether the index is multikey, and the numbers of what was read.
+/// Returns what the program reads of a plan: whether there is a sort, whether the index is multikey, and the numbers of what was
+/// read.
 pub(super) fn explain(call: &Call) -> Result<Document, Failure> {
     let body = call.body.get_document("explain").map_err(|_| Failure::new(14, "explain needs a command"))?;
     let Ok(collection) = body.get_str("find") else { return Err(Failure::bad("the model explains only `find`")) };

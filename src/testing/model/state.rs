@@ -125,7 +125,8 @@ impl State {
         self.collections.insert(to.to_owned(), collection);
     }
 
-    /// Fails if a command names another collection than the one that has the name. The details are in the error of a statement as well (seen with 6.0.5).
+    /// Fails if a command names another collection than the one that has the name. The details are in the error of a statement as
+    /// well (seen with 6.0.5).
     pub(super) fn check_uuid(&self, command: &Document, namespace: &str) -> Result<(), Failure> {
         let Some(asked) = command.get("collectionUUID") else { return Ok(()) };
         let has = |collection: &Collection| Bson::from(collection.uuid()) == *asked;
@@ -245,7 +246,8 @@ impl State {
         self.log.clear();
     }
 
-    /// Elects another primary, which lacks some of the writes that no majority has; returns the numbers of those that it lacks, the newest first.
+    /// Elects another primary, which lacks some of the writes that no majority has; returns the numbers of those that it lacks,
+    /// the newest first.
     pub(super) fn fail_over(&mut self) -> Vec<u64> {
         let now = Instant::now();
         self.term += 1;

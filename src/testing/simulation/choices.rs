@@ -43,7 +43,8 @@ pub(super) enum Fate {
 /// The rules that a run has, each with its children.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Edition {
-    /// For each rule the collections of its children, by their numbers in the family; `None` if the policy does not have the rule.
+    /// For each rule the collections of its children, by their numbers in the family; `None` if the policy does not have the
+    /// rule.
     pub rules: Vec<Option<Vec<usize>>>,
     /// The rule that `--only` names.
     pub only: Option<usize>,

@@ -1,5 +1,5 @@
-//! The policies of the runs. In most seeds all runs have one policy. In others several rules of the parents' collection have different children, and some
-//! runs have an older policy, or only one of the rules.
+//! The policies of the runs. In most seeds all runs have one policy. In others several rules of the parents' collection have
+//! different children, and some runs have an older policy, or only one of the rules.
 
 use super::choices::Edition;
 use super::relations::{Holds, JOURNAL};

@@ -205,7 +205,8 @@ impl Judge {
         }
     }
 
-    /// Judges a delete by the share of the collection that had expired when its run began. Says nothing if anything was written since.
+    /// Judges a delete by the share of the collection that had expired when its run began. Says nothing if anything was written
+    /// since.
     fn judge_share(&self, run: &str, facts: &Facts, namespace: &str) {
         let Some(known) = facts.runs.get(run).filter(|known| !known.has_deleted && known.begun == facts.time) else { return };
         let refused = self.rules(facts, run, namespace).map(|(number, _)| {

@@ -76,8 +76,8 @@ impl Link {
         cut.filter(|(from, _)| *from <= now).map_or(now, |(_, until)| until)
     }
 
-    /// Lets others create parents again between a look at them and the delete of their children, at times, which then arrives when the look is about as
-    /// old as it may be. Returns the time at which the command can go on its way.
+    /// Lets others create parents again, at times, between a look at them and the delete of their children. That delete then
+    /// arrives when the look is about as old as it may be. Returns the time at which the command can go on its way.
     fn look_grows_old(&self, command: &ServerCommand) -> Instant {
         let now = Instant::now();
         let is_of_children = || {

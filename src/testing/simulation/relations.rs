@@ -1,5 +1,5 @@
-//! What belongs together in a simulation: children of parents, and holds. They are chosen after all else, by chances of their own, so that a seed
-//! without them goes on as it would if there were none.
+//! What belongs together in a simulation: children of parents, and holds. They are chosen after all else, by chances of their
+//! own, so that a seed without them goes on as it would if there were none.
 
 use std::collections::BTreeMap;
 
@@ -44,11 +44,12 @@ pub(super) struct SimulatedFamily {
     /// Operations of others, and the longest time between two in milliseconds.
     pub writes: u32,
     pub writes_every: u64,
-    /// Documents per second of each rule, so that time passes between finding parents and deleting them; `None` if it stays as it is.
+    /// Documents per second of each rule, so that time passes between finding parents and deleting them; `None` if it stays as it
+    /// is.
     pub rate: Option<u32>,
     pub keys: Keys,
-    /// Chance that a command is late, or that its connection breaks meanwhile, and for how many milliseconds at most; `None` if the troubles stay as
-    /// they are.
+    /// Chance that a command is late, or that its connection breaks meanwhile, and for how many milliseconds at most; `None` if
+    /// the troubles stay as they are.
     pub late: Option<(f64, u64)>,
 }
 
@@ -255,7 +256,8 @@ pub(super) fn has(document: &Document, path: &str, value: &Bson) -> bool {
     values(document, path).into_iter().any(|found| is_same(found, value))
 }
 
-/// Returns the values by which a query along a path finds a document; a list at the end, or on the way, stands for all that are in it.
+/// Returns the values by which a query along a path finds a document; a list at the end, or on the way, stands for all that are
+/// in it.
 pub(super) fn values<'a>(document: &'a Document, path: &str) -> Vec<&'a Bson> {
     let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
     let below = |value: &'a Bson| value.as_document().zip(rest).map_or_else(Vec::new, |(document, rest)| values(document, rest));
@@ -268,7 +270,8 @@ pub(super) fn values<'a>(document: &'a Document, path: &str) -> Vec<&'a Bson> {
     }
 }
 
-/// Whether there is at most one value at a path: no list on it, and no regular expression at its end, which stands for many texts.
+/// Whether there is at most one value at a path: no list on it, and no regular expression at its end, which stands for many
+/// texts.
 fn is_one(document: &Document, path: &str) -> bool {
     let (name, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
     match document.get(name) {

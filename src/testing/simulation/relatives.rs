@@ -225,7 +225,8 @@ impl Relatives {
         }
     }
 
-    /// Adds a child of each parent of an entry of the journal at the time from which on it belongs to another upload, or a second before or after.
+    /// Adds a child of each parent of an entry of the journal at the time from which on it belongs to another upload, or a second
+    /// before or after.
     fn add_at_tolerance(&self, entry: &Document, random: &mut fastrand::Rng) {
         let (Ok(at), Ok(parents)) = (entry.get_datetime("at"), entry.get_array("parents")) else { return };
         let is_named = |child: &&ChildCollection| entry.get_str("field").is_ok_and(|field| field == child.parent_field);

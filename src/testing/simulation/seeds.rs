@@ -12,8 +12,8 @@ use super::trace::{EndedSimulation, Violation};
 /// Seeds of each of the tests that `cargo test` runs.
 const SEEDS: u64 = 250;
 
-/// Smallest part of the seeds, in percent, in which runs have to delete while there is trouble. Else a simulation may say nothing because
-/// nothing happens in it.
+/// Smallest part of the seeds, in percent, in which runs have to delete while there is trouble. Else a simulation may say nothing
+/// because nothing happens in it.
 const MIN_DELETING: u64 = 60;
 
 /// Simulates seeds on several threads, until `enough` of them have broken a promise; fails if one has, or if too few had deletes.
@@ -102,7 +102,8 @@ fn two_simulations_of_a_seed_take_the_same_steps() {
     }
 }
 
-/// Numbers the ObjectIds in the lines in the order in which they appear: those of the entries in the journal are not of the seed's making.
+/// Numbers the ObjectIds in the lines in the order in which they appear: those of the entries in the journal are not of the
+/// seed's making.
 fn with_numbered_ids(mut ended: EndedSimulation) -> EndedSimulation {
     let mut seen = BTreeMap::new();
     for line in &mut ended.lines {

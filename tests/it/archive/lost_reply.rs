@@ -1,4 +1,5 @@
-//! A restore whose reply is lost: it counts no document twice, calls none inserted that it does not know, and puts every document back.
+//! A restore whose reply is lost: it counts no document twice, calls none inserted that it does not know, and puts every document
+//! back.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Sharded collections, where an `_id` is unique on each shard only: what a sweep archived and deleted comes back whole, and every document of the
-//! archive is in one count.
+//! Sharded collections, where an `_id` is unique on each shard only: what a sweep archived and deleted comes back whole, and
+//! every document of the archive is in one count.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -146,7 +146,8 @@ async fn a_living_document_of_another_shard_is_another_document() {
     let (sharded, has_twins) = keys().remove(0);
     let swept = swept(sharded, has_twins, "").await;
     let all = swept.before.len() as u64 - 1;
-    // The shard of `acme` has documents with the same `_id`s now, but one, whose `_id` is taken on the shard of `zeta`, by another tenant.
+    // The shard of `acme` has documents with the same `_id`s now, but one, whose `_id` is taken on the shard of `zeta`, by
+    // another tenant.
     let living: Vec<_> = (1..TWINS).map(|id| raw(doc! { "_id": id, "tenant": "acme", "mine": true })).collect();
     swept.cluster.fill("c", &living).await;
     swept.cluster.fill("c", &[raw(doc! { "_id": 0, "tenant": "zoe", "mine": true })]).await;
@@ -296,7 +297,8 @@ async fn a_reply_that_counts_nothing_or_too_little_ends_in_one_count_or_an_error
     restores(&swept, &[], 0, &[("same", 3)]).await;
 }
 
-/// A batch that was found before another one deleted its documents is archived again: such a document counts twice, in a dry run too.
+/// A batch that was found before another one deleted its documents is archived again: such a document counts twice, in a dry run
+/// too.
 #[tokio::test]
 async fn a_document_that_is_in_the_archive_twice_has_two_counts() {
     let swept = swept(keys().remove(0).0, true, "batchSize: 30, ").await;

@@ -41,7 +41,8 @@ async fn every_type_is_archived_deleted_and_restored_byte_by_byte(server: &Serve
         let case = server.case().await;
         let empty = doc! { "_id": 1, "at": days(-3), "t": Timestamp { time: 0, increment: 0 } };
         if server.flavor() == Flavor::DocumentDb {
-            // The DocumentDB engine keeps an empty timestamp, and does not find undefined values again that it holds within others.
+            // The DocumentDB engine keeps an empty timestamp, and does not find undefined values again that it holds within
+            // others.
             let found = |document: &Document| document.get("v2") != Some(&Bson::Undefined);
             case.fill("c", every_type().filter(found).chain([empty])).await;
         } else {

@@ -12,7 +12,8 @@ use mongodb::bson::{DateTime, doc};
 /// Kills of the test in the suite; `SWEEPER_TEST_KILLS` asks for another number.
 const KILLS: u32 = 8;
 
-/// Kills a sweep once it has made or removed so many entries or, with `between`, once parents are gone whose children are not; or lets it end.
+/// Kills a sweep once it has made or removed so many entries or, with `between`, once parents are gone whose children are not; or
+/// lets it end.
 async fn kill_at(case: &Case, mut child: Child, entries: u64, between: bool) {
     // The entries tell how far the run is, whatever the speed of the machine.
     let seen = async || case.collection("journal").estimated_document_count().await.unwrap();
@@ -138,7 +139,8 @@ async fn two_rules_with_other_children_finish_what_an_earlier_run_has_left_to_bo
     );
     assert_whole(&case, "").await;
     assert_eq!(case.ids("notes").await, id_set(5..10));
-    // The rules took the entry up at the same time, and each left it to the other: one more run removes what names no child any more.
+    // The rules took the entry up at the same time, and each left it to the other: one more run removes what names no child any
+    // more.
     assert_eq!(case.report(&rule(""), &[]).await.ran.code, Some(0));
     assert_eq!(entries(&case).await, id_set([0; 0]));
 }

@@ -1,4 +1,5 @@
-//! Orphans, children that were without a parent before the sweep, with `orphans: true`: what is shown of them is what goes, within the limits.
+//! Orphans, children that were without a parent before the sweep, with `orphans: true`: what is shown of them is what goes,
+//! within the limits.
 
 use std::collections::BTreeSet;
 

@@ -267,7 +267,8 @@ pub(super) fn before(command: Command, policy: &Policy, expected: &[Expected], r
     }
 }
 
-/// Compares statuses and counts of a sweep with what was there before and is there after; `left` is what is expected of the documents that are left.
+/// Compares statuses and counts of a sweep with what was there before and is there after; `left` is what is expected of the
+/// documents that are left.
 pub(super) fn sweep(policy: &Policy, expected: &[Expected], left: &[Expected], run: &Run, found: &mut Differences) {
     let is_limited = policy.line.max_deletes.is_some();
     let overlap = open::overlap(expected);

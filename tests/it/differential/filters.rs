@@ -1,4 +1,5 @@
-//! Random filters of a policy, and what they select: written from MongoDB's documentation of its query language, not from the tool.
+//! Random filters of a policy, and what they select: written from MongoDB's documentation of its query language, not from the
+//! tool.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -179,8 +180,8 @@ impl Test {
     }
 }
 
-/// Returns the values that a condition on a field is compared with: the value, and the elements of an array. A path of two names goes through one
-/// document.
+/// Returns the values that a condition on a field is compared with: the value, and the elements of an array. A path of two names
+/// goes through one document.
 pub(super) fn values<'a>(document: &'a Document, path: &str) -> Vec<&'a Bson> {
     let found = match path.split_once('.') {
         Some((root, rest)) => document.get(root).and_then(Bson::as_document).and_then(|inner| inner.get(rest)),

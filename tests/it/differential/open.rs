@@ -6,8 +6,8 @@ use super::databases::Databases;
 use super::oracle::Expected;
 use super::policies::{Policy, Rule};
 
-/// Guards that may refuse a rule whose filter compares a field with a type that no document has there: the oracle does not know all that the server's
-/// comparisons know.
+/// Guards that may refuse a rule whose filter compares a field with a type that no document has there: the oracle does not know
+/// all that the server's comparisons know.
 pub(super) const UNKNOWN_TYPE: &[&str] = &["unknownType"];
 
 /// Guards that may refuse a rule with `orphans`: the oracle does not tell which orphans are old.

@@ -1,4 +1,5 @@
-//! The effects that a policy must have on a database: slow and obvious, from the contract and the documented tables, without the tool's own code.
+//! The effects that a policy must have on a database: slow and obvious, from the contract and the documented tables, without the
+//! tool's own code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -172,7 +173,8 @@ impl Oracle<'_> {
         let (mut must, mut may) = (by_rule.clone(), BTreeSet::new());
         if self.rule.hint.is_some() && place.index.as_ref().is_some_and(|index| index.len() > 1 || self.rule.format == "iso8601")
         {
-            // Whether a sparse, a partial or a misleading index serves the rule is for the planner to say, as long as nothing is left out silently.
+            // Whether a sparse, a partial or a misleading index serves the rule is for the planner to say, as long as nothing is
+            // left out silently.
             may.insert("hint");
         }
         if self.rule.holds.is_some() && self.held_keys().is_none() {

@@ -58,7 +58,8 @@ fn the_units_run_commands_that_sweeper_accepts_and_record_how_they_ended() {
         for option in ["-o", "--metrics-file"] {
             assert!(service.option(option).starts_with("%S/sweeper/"), "{}: {option}", service.name);
         }
-        // A lock that a loss of power can damage is not to last longer than the machine runs. The end of one service must not take it from the other.
+        // A lock that a loss of power can damage is not to last longer than the machine runs. The end of one service must not
+        // take it from the other.
         assert_eq!((service.option("--lock").as_str(), service.one("RuntimeDirectoryPreserve")), ("%t/sweeper/lock", "yes"));
     }
 }

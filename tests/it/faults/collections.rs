@@ -1,5 +1,5 @@
-//! Collections that are dropped, renamed or replaced while a rule sweeps them, or before its first delete: the rule fails with the reason, and nothing is
-//! deleted in a collection that took the name.
+//! Collections that are dropped, renamed or replaced while a rule sweeps them, or before its first delete: the rule fails with
+//! the reason, and nothing is deleted in a collection that took the name.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -129,7 +129,8 @@ async fn swept_around(case: &Case, mut command: Command, change: Change) -> Repo
     read(end(child).await)
 }
 
-/// Asserts that the first rule failed for the change, that its count is right, and who survives. `full` documents were there before.
+/// Asserts that the first rule failed for the change, that its count is right, and who survives. `full` documents were there
+/// before.
 async fn assert_failed(case: &Case, report: &Report, change: Change) {
     assert_eq!((report.ran.code, report.rule(0, "status")), (Some(3), &"failed".into()), "{change:?} {report:?}");
     let error = report.rule(0, "error").as_str().expect("a reason");

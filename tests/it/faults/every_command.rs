@@ -1,7 +1,8 @@
-//! Trouble that passes, in every command that any subcommand sends: a cut connection, a step-down, a lost reply on a connection that stays open.
+//! Trouble that passes, in every command that any subcommand sends: a cut connection, a step-down, a lost reply on a connection
+//! that stays open.
 //!
-//! A run without a fault shows which commands a subcommand sends. In further runs each kind of them meets a fault: the run ends by itself, says what
-//! it would have said otherwise, and leaves the same documents.
+//! A run without a fault shows which commands a subcommand sends. In further runs each kind of them meets a fault: the run ends
+//! by itself, says what it would have said otherwise, and leaves the same documents.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
@@ -28,8 +29,9 @@ const MAX_END: Duration = Duration::from_secs(180);
 /// Runs at the same time, most of which wait.
 const AT_ONCE: usize = 8;
 
-/// Shortens the waits for lost replies: all commands but those on leases, the lag and the history. A server that many tests use at the same time
-/// mostly answers within this time, and the questions at the end of a run, which have five seconds, are asked a second time within theirs.
+/// Shortens the waits for lost replies: all commands but those on leases, the lag and the history. A server that many tests use
+/// at the same time mostly answers within this time. The questions at the end of a run have five seconds, and are asked a second
+/// time within these.
 const LIMITS: &str = "&socketTimeoutMS=2000&connectTimeoutMS=6000&serverSelectionTimeoutMS=15000";
 
 /// An instant in the past, so that the reports of all runs are the same.
@@ -255,8 +257,8 @@ async fn every_fault_in_every_command_of(subcommands: &[Subcommand], expected: &
             }
             let troubled = stage.outcome(subcommand, &context).await;
             let mut wrong = troubled.differences(&plain);
-            // The driver decides how many connections it opens, and when sessions and cursors end. A lease under which a delete had no
-            // answer is not given back.
+            // The driver decides how many connections it opens, and when sessions and cursors end. A lease under which a delete
+            // had no answer is not given back.
             let is_left = troubled.ran.stderr.contains("is left to expire");
             let may_be_missing = |kind: &str| {
                 ["endSessions", "killCursors", "isMaster of a handshake"].iter().any(|name| kind.starts_with(name))
@@ -352,7 +354,8 @@ async fn every_wait_ends(subcommands: &[Subcommand], ending: Ending) {
             Ending::Signal => 143,
             Ending::MaxDuration => 4,
         };
-        // The last commands may come when the exit code is known already, and the first of the driver before signals are listened to.
+        // The last commands may come when the exit code is known already, and the first of the driver before signals are listened
+        // to.
         let is_last = ["endSessions", "killCursors", "update locks"].iter().any(|last| kind.starts_with(last));
         let is_last = is_last || kind.starts_with("update runs") && number > 0;
         // Later looks at the load go on while documents are deleted, and no delete waits for them.

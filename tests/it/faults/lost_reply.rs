@@ -1,4 +1,5 @@
-//! A reply that is lost on a connection that stays open: a run that has to end does not wait for it, and claims no more than it knows.
+//! A reply that is lost on a connection that stays open: a run that has to end does not wait for it, and claims no more than it
+//! knows.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use serde_json::json;
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, concurrency: 1}\n";
 
-/// Creates ten expired and three live documents on a server that leaves the first delete unanswered. Without an end of the run, the reply would
-/// count as lost after a minute.
+/// Creates ten expired and three live documents on a server that leaves the first delete unanswered. Without an end of the run,
+/// the reply would count as lost after a minute.
 async fn silent() -> Proxied {
     let mut proxied = Proxied::new(Service::Mongos, 10).await;
     proxied.case.fill("c", dated(10..13, days(3))).await;
@@ -22,7 +23,8 @@ async fn silent() -> Proxied {
     proxied
 }
 
-/// Asserts that the run ended with an unanswered delete, which has deleted five documents, and that another run finishes the work.
+/// Asserts that the run ended with an unanswered delete, which has deleted five documents, and that another run finishes the
+/// work.
 async fn assert_given_up(proxied: &Proxied, ran: Ran, code: i32, reason: &str) {
     let json = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
     let report = Report { json, ran };

@@ -1,4 +1,5 @@
-//! `maxDirty` and the watch of the server's load on a real server, without the right to ask, with trouble, and on services that have no such figures.
+//! `maxDirty` and the watch of the server's load on a real server, without the right to ask, with trouble, and on services that
+//! have no such figures.
 
 use std::time::Duration;
 

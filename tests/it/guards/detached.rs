@@ -1,4 +1,5 @@
-//! A member of a replica set that runs without its set, and a shard that is connected to directly: nothing is written there, and every command says why.
+//! A member of a replica set that runs without its set, and a shard that is connected to directly: nothing is written there, and
+//! every command says why.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -36,7 +37,8 @@ async fn fill(case: &Case) {
     index(&case.db, "c", doc! { "at": 1 }, "at_1", ttl(3600)).await;
 }
 
-/// Ends a server as a person does, and starts it with the same data and other options. A member that is killed has lost what its oplog would bring back.
+/// Ends a server as a person does, and starts it with the same data and other options. A member that is killed has lost what its
+/// oplog would bring back.
 async fn restart(mongod: &mut Mongod, extra: &[&str]) {
     // The server closes the connection instead of an answer.
     let _ = mongod.client().await.database("admin").run_command(doc! { "shutdown": 1, "force": true, "timeoutSecs": 0 }).await;

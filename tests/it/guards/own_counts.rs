@@ -1,4 +1,5 @@
-//! Guards on a mongod whose own counts of its collections are wrong, as they are after a crash: they go by documents that were counted.
+//! Guards on a mongod whose own counts of its collections are wrong, as they are after a crash: they go by documents that were
+//! counted.
 
 use std::collections::BTreeSet;
 

@@ -47,7 +47,8 @@ fn left_out(filter: &Document) -> BTreeSet<i32> {
 async fn a_hold_that_a_majority_knew_of_in_time_is_in_every_delete() {
     const TENANTS: i32 = 6000;
     const DOCUMENTS: i32 = 6000;
-    // The server refuses a delete a tenth of this before it would be too late, by the beginning of the command, which is before the one that is profiled.
+    // The server refuses a delete a tenth of this before it would be too late, by the beginning of the command, which is before
+    // the one that is profiled.
     const SECONDS: u32 = 6;
     // The profiler keeps commands of up to 50 KB whole.
     const HOLDS_AT_A_TIME: usize = 30;

@@ -80,7 +80,8 @@ async fn a_part_that_does_not_end_with_a_line_is_refused_and_the_others_are_coun
             assert_eq!(case.ids("jobs").await, id_set(0..60), "{part}");
         }
     }
-    // Cut before the second rule, before its filter, and before the last line of the filter: no run of its own can know these from a whole policy.
+    // Cut before the second rule, before its filter, and before the last line of the filter: no run of its own can know these
+    // from a whole policy.
     assert_eq!(left_by_lines.keys().copied().collect::<Vec<_>>(), [6, 10, 12]);
     assert_eq!(left_by_lines[&6], id_set(0..60));
     assert_eq!(left_by_lines[&10], id_set(30..60));

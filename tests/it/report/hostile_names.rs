@@ -1,4 +1,5 @@
-//! Names that speak to a terminal, hide, turn the direction of text or break lines: no output for people has them raw, and none writes a line of the log.
+//! Names that speak to a terminal, hide, turn the direction of text or break lines: no output for people has them raw, and none
+//! writes a line of the log.
 
 use crate::support::faults::{dated, days};
 use crate::support::sweeper::{Case, Ran, id_set, run};
@@ -7,7 +8,8 @@ use mongodb::IndexModel;
 use mongodb::bson::doc;
 use mongodb::options::IndexOptions;
 
-/// Sets the title of a terminal, rings, clears the screen, writes a line, goes back in it, hides, turns the direction; with and without ESC.
+/// Sets the title of a terminal, rings, clears the screen, writes a line, goes back in it, hides, turns the direction; with and
+/// without ESC.
 const HOSTILE: &str = "c\u{1b}]0;owned\u{7}\u{1b}[2J\nerror: forged\r\u{8}\u{9b}31m\u{9d}\u{85}\u{7f}\u{202e}\u{2066}\u{200b}\u{200f}\u{2028}\u{feff}\u{ad}x";
 
 /// Whether a character may stand in a text for people.

@@ -1,4 +1,5 @@
-//! One number for one thing, in every format and by every way to run: rules that overlap, the limit of the run, refused rules, what is left.
+//! One number for one thing, in every format and by every way to run: rules that overlap, the limit of the run, refused rules,
+//! what is left.
 
 use crate::support::faults::{dated, days};
 use crate::support::sweeper::{Case, Report, id_set};

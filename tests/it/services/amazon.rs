@@ -1,4 +1,5 @@
-//! Amazon DocumentDB: named as untested, and asked for nothing that a sweep can do without. No proxy plays it: its traits were never seen.
+//! Amazon DocumentDB: named as untested, and asked for nothing that a sweep can do without. No proxy plays it: its traits were
+//! never seen.
 
 use crate::support::faults::{dated, days};
 use crate::support::proxied::Proxied;

@@ -1,4 +1,5 @@
-//! Sweeps with known survivors on whatever server the environment names, beside the suites that run there as well (`on_any_server`).
+//! Sweeps with known survivors on whatever server the environment names, beside the suites that run there as well
+//! (`on_any_server`).
 
 use std::collections::BTreeSet;
 

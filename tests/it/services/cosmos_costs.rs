@@ -1,5 +1,5 @@
-//! Request units on Azure Cosmos DB (RU), as the proxy bills them: what a sweep costs beside the plain ways to do the same, what the report says
-//! of it, and the limit of every second.
+//! Request units on Azure Cosmos DB (RU), as the proxy bills them: what a sweep costs beside the plain ways to do the same, what
+//! the report says of it, and the limit of every second.
 
 use std::time::Duration;
 

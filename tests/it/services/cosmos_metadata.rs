@@ -1,5 +1,5 @@
-//! Azure Cosmos DB for MongoDB (RU) outside of the deleting: connecting, listing, checking, locking, recording and restoring, under throttling and
-//! with the commands that the service does not have.
+//! Azure Cosmos DB for MongoDB (RU) outside of the deleting: connecting, listing, checking, locking, recording and restoring,
+//! under throttling and with the commands that the service does not have.
 
 use std::time::Duration;
 

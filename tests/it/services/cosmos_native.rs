@@ -1,4 +1,5 @@
-//! `sweeper native` and `import` on Azure Cosmos DB for MongoDB (RU): TTL on `_ts`, and on another field where the account allows it.
+//! `sweeper native` and `import` on Azure Cosmos DB for MongoDB (RU): TTL on `_ts`, and on another field where the account allows
+//! it.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Sharded collections of Azure Cosmos DB (RU), in which an `_id` is unique per shard key only: pages end among documents with one `_id`.
+//! Sharded collections of Azure Cosmos DB (RU), in which an `_id` is unique per shard key only: pages end among documents with
+//! one `_id`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

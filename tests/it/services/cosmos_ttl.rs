@@ -1,4 +1,5 @@
-//! A rule with `ttlField: ttl` on Azure Cosmos DB for MongoDB (RU): what the service itself does with the field, and which values do not count.
+//! A rule with `ttlField: ttl` on Azure Cosmos DB for MongoDB (RU): what the service itself does with the field, and which values
+//! do not count.
 //!
 //! Source: Microsoft, "Expire data with Azure Cosmos DB for MongoDB".
 

@@ -56,7 +56,8 @@ async fn a_cluster_is_swept_without_what_it_does_not_know() {
     }
 }
 
-/// The collection has 1300 dates, one of them in 700 documents, lists of dates, a ttl in every third document, and documents that nothing expires.
+/// The collection has 1300 dates, one of them in 700 documents, lists of dates, a ttl in every third document, and documents that
+/// nothing expires.
 #[tokio::test]
 async fn no_delete_is_sent_that_the_engine_serves_by_a_scan() {
     let hours = |hours: i64| DateTime::from_millis(days(0).timestamp_millis() - hours * 3_600_000);

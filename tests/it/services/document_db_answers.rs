@@ -1,4 +1,5 @@
-//! Answers of the DocumentDB engine that differ from MongoDB's, played by the proxy: clock, counts, error codes, native TTL, privileges.
+//! Answers of the DocumentDB engine that differ from MongoDB's, played by the proxy: clock, counts, error codes, native TTL,
+//! privileges.
 
 use crate::support::audit::audit;
 use crate::support::faults::{dated, days};

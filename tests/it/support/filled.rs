@@ -57,8 +57,8 @@ impl Filled {
         Ok(Self { c, expired, rule })
     }
 
-    /// Returns the documents that are left, as a primary knows them that a majority confirms. With read concern majority a new primary may show less
-    /// than a majority had confirmed before its election.
+    /// Returns the documents that are left, as a primary knows them that a majority confirms. With read concern majority a new
+    /// primary may show less than a majority had confirmed before its election.
     pub(crate) async fn left(&self) -> Result<BTreeSet<i32>> {
         let found = self.c.find(doc! {}).read_concern(ReadConcern::linearizable()).batch_size(10_000).await?;
         let documents: Vec<Document> = found.try_collect().await?;

@@ -1,6 +1,6 @@
 //! A wire-protocol proxy in front of a real mongod. It simulates services that speak MongoDB's protocol without being MongoDB:
-//! Azure Cosmos DB for MongoDB (RU) and the engine of Azure DocumentDB. mongod stores the documents and runs the deletes. It also plays a
-//! mongos in front of several mongods.
+//! Azure Cosmos DB for MongoDB (RU) and the engine of Azure DocumentDB. mongod stores the documents and runs the deletes. It also
+//! plays a mongos in front of several mongods.
 
 pub(crate) mod cosmos;
 pub(crate) mod document_db;

@@ -49,8 +49,8 @@ impl Server {
         }
     }
 
-    /// Whether an index holds such values. The DocumentDB engine refuses code with a scope in one (`pgbsonelement.c`: "Invalid single value
-    /// document").
+    /// Whether an index holds such values. The DocumentDB engine refuses code with a scope in one (`pgbsonelement.c`: "Invalid
+    /// single value document").
     pub(crate) fn indexes(&self, value: &Bson) -> bool {
         match value {
             Bson::JavaScriptCodeWithScope(_) => self.flavor() != Flavor::DocumentDb,
@@ -88,7 +88,8 @@ impl Server {
     }
 }
 
-/// Makes two tests of each function that takes a [`Server`]: one on mongod, and an ignored one on the server that the environment names.
+/// Makes two tests of each function that takes a [`Server`]: one on mongod, and an ignored one on the server that the environment
+/// names.
 macro_rules! on_servers {
     ($($name:ident),+ $(,)?) => {
         mod on_mongod {

@@ -19,7 +19,8 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 }
 "#;
 
-/// A library in which names do not resolve for a moment while the file `DOWN` exists. Each name that was asked for then is a line in that file.
+/// A library in which names do not resolve for a moment while the file `DOWN` exists. Each name that was asked for then is a line
+/// in that file.
 const RESOLVER: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>

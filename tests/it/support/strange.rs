@@ -1,4 +1,5 @@
-//! `_id`s of every type and value that a mongod stores, valid or not, written byte by byte: the driver decodes none that is not valid.
+//! `_id`s of every type and value that a mongod stores, valid or not, written byte by byte: the driver decodes none that is not
+//! valid.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +36,8 @@ fn binary(kind: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 impl Strange {
-    /// Returns one `_id` of every kind; those for another number are other ones. Of a type with one value there is one for the number 0.
+    /// Returns one `_id` of every kind; those for another number are other ones. Of a type with one value there is one for the
+    /// number 0.
     pub(crate) fn every(n: u8) -> Vec<Self> {
         let valid = |kind, bytes| Self { kind, bytes, is_valid: true };
         let invalid = |kind, bytes| Self { kind, bytes, is_valid: false };

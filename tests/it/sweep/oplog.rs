@@ -103,8 +103,8 @@ async fn a_sweep_adds_to_the_oplog_what_a_dry_run_expects() {
     }
 }
 
-/// Writes into the oplog, a given number of bytes fifty times a second, until it is dropped. The rate does not depend on the load of the machine:
-/// what was missed is made up for.
+/// Writes into the oplog, a given number of bytes fifty times a second, until it is dropped. The rate does not depend on the load
+/// of the machine: what was missed is made up for.
 struct Writer {
     stop: Arc<AtomicBool>,
 }

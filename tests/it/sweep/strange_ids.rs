@@ -1,4 +1,5 @@
-//! Documents with strange `_id`s and with values that are not valid: whatever finds them, they go if they have expired, and stay if not.
+//! Documents with strange `_id`s and with values that are not valid: whatever finds them, they go if they have expired, and stay
+//! if not.
 
 use crate::support::faults::days;
 use crate::support::proxied::Proxied;

@@ -161,7 +161,8 @@ impl Keeper {
         self.leases.lock().insert(namespace.clone(), Renewals::new(taken.time, self.wanted.clone()));
     }
 
-    /// Renews all leases at every heartbeat and whenever one of them asks for it, and looks in between whether their documents are still there. Never returns.
+    /// Renews all leases at every heartbeat and whenever one of them asks for it, and looks in between whether their documents
+    /// are still there. Never returns.
     pub(super) async fn keep(self: Arc<Self>) {
         // A look that hangs must not delay a renewal.
         tokio::join!(self.renew_again_and_again(), self.look_again_and_again());
@@ -186,7 +187,8 @@ impl Keeper {
         loop {
             tokio::time::sleep(*LOOK).await;
             let namespaces = self.namespaces();
-            // Only an update tells for certain: a read may be answered by a member that is behind. A look that fails changes nothing.
+            // Only an update tells for certain: a read may be answered by a member that is behind. A look that fails changes
+            // nothing.
             if !namespaces.is_empty() && self.store.are_mine(&namespaces).await == Ok(false) {
                 let _ = self.renew().await;
             }

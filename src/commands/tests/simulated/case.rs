@@ -49,7 +49,8 @@ impl Observer for Unobserved {
 }
 
 impl Case {
-    /// Creates a server with these parents, some of which have expired, and a child for each of the others: the age of its `_id` in days, and its parent.
+    /// Creates a server with these parents, some of which have expired, and a child for each of the others: the age of its `_id`
+    /// in days, and its parent.
     pub(super) fn new(expired: &[i32], living: &[i32], children: &[(i64, i32)]) -> Self {
         let model = Model::new(1, Box::new(Unobserved));
         let case = Self { model, disk: SimulatedDisk::with_directory(Path::new("/")), pause: None };
@@ -70,7 +71,8 @@ impl Case {
         parents
     }
 
-    /// Adds an entry of an earlier run to the journal: a parent in a collection, and collections of its children, whose field `p` names it.
+    /// Adds an entry of an earlier run to the journal: a parent in a collection, and collections of its children, whose field `p`
+    /// names it.
     pub(super) fn add_entry(&self, parents: &str, parent: i32, children: &[&str]) -> Document {
         let places: Vec<Document> = children.iter().map(|namespace| doc! { "namespace": *namespace, "field": "p" }).collect();
         let entry = doc! {

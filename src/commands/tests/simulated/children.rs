@@ -1,4 +1,5 @@
-//! Runs that delete children: what limits and holds back the sweep of the parents does so for them, too, but for the limits on the count.
+//! Runs that delete children: what limits and holds back the sweep of the parents does so for them, too, but for the limits on
+//! the count.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What goes with so many documents of a rule, and what that costs: children, bytes, entries of the oplog, seconds without a limit.
+//! What goes with so many documents of a rule, and what that costs: children, bytes, entries of the oplog, seconds without a
+//! limit.
 
 use bson::Bson;
 
@@ -81,7 +82,8 @@ struct Part<'a> {
     oplog_bytes: Option<f64>,
 }
 
-/// Returns the children that go with so many documents: their part of those that were counted, and the orphans for which the limits leave room.
+/// Returns the children that go with so many documents: their part of those that were counted, and the orphans for which the
+/// limits leave room.
 fn of_collections<'a>(
     rule: &SweepRule,
     facts: &EstimateFacts,

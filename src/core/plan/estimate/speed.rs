@@ -1,16 +1,17 @@
-//! The speed that is assumed of a sweep that was never seen: mongod 6.0.5, two shared cores, all data in the cache, as `cargo bench --bench sweep` runs.
+//! The speed that is assumed of a sweep that was never seen: mongod 6.0.5, two shared cores, all data in the cache, as
+//! `cargo bench --bench sweep` runs.
 
 use crate::core::plan::{ChildRule, SweepRule};
 
 /// Documents per second that a sweep deletes from a collection with so many indexes besides the one on the `_id`.
 const SPEEDS: [(usize, f64); 4] = [(1, 87_000.0), (2, 69_000.0), (4, 44_000.0), (6, 21_000.0)];
 
-/// Part of that speed for a collection that is larger than the cache: between a sixth in the order of the storage and a fourteenth along
-/// an index whose dates are in another order (400,000 documents of 1 kB, half of them expired, in a cache of 256 MiB).
+/// Part of that speed for a collection that is larger than the cache: a sixth in the order of the storage, a fourteenth along an
+/// index whose dates are in another order. Measured with 400,000 documents of 1 kB, half of them expired, in a cache of 256 MiB.
 const BEYOND_CACHE: f64 = 0.1;
 
-/// Bytes of a document that are part of the speeds above, and the seconds for each further one: a document is read before it is deleted, and a large
-/// one frees pages of its own (chunks of GridFS).
+/// Bytes of a document that are part of the speeds above, and the seconds for each further one: a document is read before it is
+/// deleted, and a large one frees pages of its own (chunks of GridFS).
 const LARGE: (f64, f64) = (1000.0, 2e-9);
 
 /// Times that a child takes as long as a document: its parent is looked for by a majority before each of its deletes.
@@ -19,7 +20,8 @@ const CHILD: f64 = 3.0;
 /// Seconds that it takes to archive a document, and a byte of it.
 const ARCHIVED: (f64, f64) = (5e-6, 5e-9);
 
-/// Returns the seconds to expect of a sweep without a limit for each document, by its average size. `cache` is the size of the server's cache.
+/// Returns the seconds to expect of a sweep without a limit for each document, by its average size. `cache` is the size of the
+/// server's cache.
 pub(super) fn assumed_seconds(rule: &SweepRule, cache: Option<u64>) -> f64 {
     let bytes = rule.selection.average_bytes.unwrap_or(0.0);
     let large = LARGE.1 * (bytes - LARGE.0).max(0.0);

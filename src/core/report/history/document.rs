@@ -9,9 +9,9 @@ use crate::core::report::{Report, RuleReport};
 /// Maximum size of a document in bytes: Azure Cosmos DB accepts 2 MB, MongoDB 16 MB.
 const MAX_BYTES: usize = 1_900_000;
 
-/// Returns the document of a run: the report with instants as dates, `_id` in place of `runId`, the version of sweeper and, for a run
-/// without a report, the error. The rules lack their predicates. If the report is too long, rules are left out, beginning with those that had
-/// nothing to do; `rulesOmitted` is their number.
+/// Returns the document of a run: the report with instants as dates, `_id` in place of `runId`, the version of sweeper and, for a
+/// run without a report, the error. The rules lack their predicates. If the report is too long, rules are left out, beginning
+/// with those that had nothing to do; `rulesOmitted` is their number.
 ///
 /// Errors: the report holds a number that BSON has no type for.
 pub fn document(report: &Report, error: Option<&str>) -> bson::error::Result<Document> {
@@ -65,8 +65,8 @@ fn by_weight(rules: &[RuleReport]) -> Vec<(usize, &RuleReport)> {
     rules
 }
 
-/// Returns a value as a document in which instants are dates. Goes through the binary form, because only that tells serde that the form is not
-/// meant for people.
+/// Returns a value as a document in which instants are dates. Goes through the binary form, because only that tells serde that
+/// the form is not meant for people.
 fn to_document(value: &impl Serialize) -> bson::error::Result<Document> {
     bson::deserialize_from_slice(&bson::serialize_to_vec(value)?)
 }

@@ -33,8 +33,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 /// Fewest documents, with their children, of a sweep whose speed counts: a shorter one says little.
 const ENOUGH_DELETED: u64 = 1_000;
 
-/// Returns the documents per second of the largest sweep of each rule in some recorded runs, without the pauses that do not
-/// tell of the speed, by the names of rule and namespace.
+/// Returns the documents per second of the largest sweep of each rule in some recorded runs, by the names of rule and namespace.
+/// Pauses that do not tell of the speed are left out.
 pub fn speeds(runs: &[Document]) -> BTreeMap<(String, String), f64> {
     let rules = runs.iter().filter_map(|run| run.get_array("rules").ok()).flatten().filter_map(Bson::as_document);
     let mut largest: BTreeMap<(String, String), (u64, f64)> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! Charts of a rule as inline SVG. They contain only numbers, dates and periods. `style.css` selects the colours by their values to replace them.
+//! Charts of a rule as inline SVG. They contain only numbers, dates and periods. `style.css` selects the colours by their values
+//! to replace them.
 
 use maud::{Markup, html};
 

@@ -1,4 +1,5 @@
-//! Figures of an audit in the article of a rule: ages, forecast and backlog as charts and tables, documents that never expire, examples.
+//! Figures of an audit in the article of a rule: ages, forecast and backlog as charts and tables, documents that never expire,
+//! examples.
 
 use std::collections::{BTreeMap, BTreeSet};
 

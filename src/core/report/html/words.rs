@@ -87,7 +87,8 @@ pub(super) fn swept(report: &Report) -> bool {
     report.command == ReportCommand::Sweep && !report.dry_run
 }
 
-/// Whether the run counted expired documents: a check never does, a sweep only if it asks for confirmation or a guard needs the count.
+/// Whether the run counted expired documents: a check never does, a sweep only if it asks for confirmation or a guard needs the
+/// count.
 pub(super) fn is_counted(report: &Report) -> bool {
     match report.command {
         ReportCommand::Check => false,

@@ -5,7 +5,8 @@ use crate::core::plan::order;
 use crate::core::plan::waits::PausedMs;
 use crate::core::report::{DeleteOrder, HeldBy, RuleReport, Strategy, estimate};
 
-/// Returns what is known of a rule besides the numbers of its row: dates, index, archive, children, holds, cost and pauses. `title` says which rule it is.
+/// Returns what is known of a rule besides the numbers of its row: dates, index, archive, children, holds, cost and pauses.
+/// `title` says which rule it is.
 pub(super) fn of(title: &str, rule: &RuleReport) -> String {
     let namespace = Some(rule.namespace.as_str()).filter(|namespace| !title.ends_with(namespace));
     let what: Vec<&str> = namespace.into_iter().chain(rule.field.as_deref()).collect();

@@ -117,7 +117,8 @@ fn segments_that_leave_most_of_what_is_read_for_the_next_time_are_read_twice_at_
     }
 }
 
-/// Writes a journal that lists segments at these offsets and with these lengths, all with as many bytes of documents and one checksum.
+/// Writes a journal that lists segments at these offsets and with these lengths, all with as many bytes of documents and one
+/// checksum.
 fn list(disk: &SimulatedDisk, segments: impl Iterator<Item = (u64, u64)>, bytes: u64, sha256: &str) {
     let record = FileRecord {
         file: "a/c.bson.zst".into(),

@@ -232,7 +232,8 @@ fn a_later_run_is_told_of_archives_that_were_cut_off_and_of_no_others() {
     assert_eq!(leftovers(&run.disk), [Leftover::Empty(empty)]);
 }
 
-/// Returns a run that goes on, with three segments of one file: 3, 2 and 1 documents. Returns the path and the length of the file after each.
+/// Returns a run that goes on, with three segments of one file: 3, 2 and 1 documents. Returns the path and the length of the file
+/// after each.
 fn three_segments() -> (Run, PathBuf, Vec<usize>) {
     let mut run = Run::new();
     let path = run.archive.path().join("a/c.bson.zst");

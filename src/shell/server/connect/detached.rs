@@ -8,11 +8,13 @@ use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
 use crate::shell::server::wire::find::Query;
 
-/// Reads the collections that tell which part the server has, unless its hello has told. What the user may not read stays unknown.
+/// Reads the collections that tell which part the server has, unless its hello has told. What the user may not read stays
+/// unknown.
 ///
-/// A standalone whose `local.system.replset` has a document is a member of a set, and its TTL monitor does not start (mongo, `mongod_main.cpp`,
-/// `getReplSetMemberInStandaloneMode`). A shard has a `shardIdentity` (mongo, `sharding_initialization_mongod.cpp`), which newer config servers have
-/// too: they hold a shard of their own if `config.shards` has it under the name `config` (mongo, `ShardId::kConfigServerId`).
+/// A standalone whose `local.system.replset` has a document is a member of a set, and its TTL monitor does not start (mongo,
+/// `mongod_main.cpp`, `getReplSetMemberInStandaloneMode`). A shard has a `shardIdentity` (mongo,
+/// `sharding_initialization_mongod.cpp`), which newer config servers have too: they hold a shard of their own if `config.shards`
+/// has it under the name `config` (mongo, `ShardId::kConfigServerId`).
 ///
 /// Errors: no answer.
 pub(crate) async fn look(deployment: &Deployment) -> Result<ServerRole> {

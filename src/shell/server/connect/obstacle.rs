@@ -1,10 +1,10 @@
-//! Known reasons why no connection can be made: recognised by the words of the driver, of rustls and of the operating system, and said in words
-//! for people.
+//! Known reasons why no connection can be made: recognised by the words of the driver, of rustls and of the operating system, and
+//! said in words for people.
 
 use crate::base::text::{duration, plural};
 
-/// A known reason why no connection can be made, the most telling first: where several servers fail for different reasons, the first one is
-/// explained.
+/// A known reason why no connection can be made, the most telling first: where several servers fail for different reasons, the
+/// first one is explained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ConnectObstacle {
     /// The driver does not speak the wire version of the server.
@@ -87,8 +87,9 @@ impl ConnectObstacle {
     }
 }
 
-/// Says in words for people why a connection broke, if the words are known. The words are those of rustls 0.23 (`error.rs`), tokio-rustls 0.26,
-/// the standard library and the operating system; none of them reports the reason in another way through the driver.
+/// Says in words for people why a connection broke, if the words are known. The words are those of rustls 0.23 (`error.rs`),
+/// tokio-rustls 0.26, the standard library and the operating system; none of them reports the reason in another way through the
+/// driver.
 pub(crate) fn known(words: &str) -> Option<(ConnectObstacle, String)> {
     use ConnectObstacle::{
         Authentication, ClientCertificate, Closed, ClosedAfterHandshake, ClosedInHandshake, NoTls, Refused, Unresolved,
@@ -145,7 +146,8 @@ fn certificate(why: &str) -> (ConnectObstacle, String) {
     }
 }
 
-/// Names the hosts of a certificate that is for another one: `certificate not valid for name "a"; certificate is only valid for DnsName("b")`.
+/// Names the hosts of a certificate that is for another one:
+/// `certificate not valid for name "a"; certificate is only valid for DnsName("b")`.
 fn other_name(why: &str) -> String {
     let mut quoted = why.split('"').skip(1).step_by(2);
     let Some(wanted) = quoted.next() else { return "the server's certificate is for another host".into() };

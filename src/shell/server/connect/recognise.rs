@@ -72,9 +72,10 @@ pub(crate) async fn ask(
     })
 }
 
-/// Reads from a hello what it tells of the server's part in a deployment. A config server names itself (mongo, `replication_info.cpp`); a member of a
-/// shard adds to each reply the time up to which a majority has confirmed (mongo, `service_entry_point_mongod.cpp`, `appendReplyMetadata`), and
-/// needs no privilege for it. A server that was started for a set, and has none yet or no longer, takes no writes.
+/// Reads from a hello what it tells of the server's part in a deployment. A config server names itself (mongo,
+/// `replication_info.cpp`); a member of a shard adds to each reply the time up to which a majority has confirmed (mongo,
+/// `service_entry_point_mongod.cpp`, `appendReplyMetadata`), and needs no privilege for it. A server that was started for a set,
+/// and has none yet or no longer, takes no writes.
 fn role(flavor: Flavor, hello: &Document) -> ServerRole {
     if flavor != Flavor::MongoDb {
         ServerRole::Unknown
@@ -114,10 +115,11 @@ pub(crate) async fn clock(transport: &dyn Transport, patience: Patience) -> Resu
     Ok(ServerTime { now: local_time(&hello(transport, patience).await?)?, asked })
 }
 
-/// Reads the server's clock from its reply to `hello`. MongoDB gives a date; the gateway of the DocumentDB engine gives milliseconds
-/// (microsoft/documentdb, `ismaster.rs`).
+/// Reads the server's clock from its reply to `hello`. MongoDB gives a date; the gateway of the DocumentDB engine gives
+/// milliseconds (microsoft/documentdb, `ismaster.rs`).
 ///
-/// Errors: the reply holds no time. The clock of this machine is no substitute, because the server's clock decides what has expired.
+/// Errors: the reply holds no time. The clock of this machine is no substitute, because the server's clock decides what has
+/// expired.
 fn local_time(hello: &Document) -> Result<DateTime, ServerError> {
     let time = match hello.get("localTime") {
         Some(Bson::DateTime(time)) => Some(*time),

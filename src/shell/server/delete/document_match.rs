@@ -28,8 +28,8 @@ const DOCUMENTS_PER_STATEMENT: usize = 100;
 /// Returns the filters and hints of the statements that together name these documents in these states, without the predicate of
 /// the rule.
 ///
-/// There are several statements, because looking up a document costs more the more documents its statement names; with `one_by_one` each document
-/// has its own.
+/// There are several statements, because looking up a document costs more the more documents its statement names; with
+/// `one_by_one` each document has its own.
 pub(crate) fn filters(
     documents: &[DocumentState],
     range: Option<&IndexRange>,
@@ -113,8 +113,8 @@ fn filter(mut place: RawDocumentBuf, documents: &[DocumentState]) -> Result<RawD
     Ok(place)
 }
 
-/// Returns an expression for documents of any types. It compares their lengths as well, which depend on the types in the scope of JavaScript
-/// code.
+/// Returns an expression for documents of any types. It compares their lengths as well, which depend on the types in the scope of
+/// JavaScript code.
 fn of_other_types(documents: &[DocumentState]) -> Result<RawDocumentBuf, bson::error::Error> {
     let mut states = RawArrayBuf::new();
     for state in documents {
@@ -129,8 +129,8 @@ fn of_other_types(documents: &[DocumentState]) -> Result<RawDocumentBuf, bson::e
     Ok(equal(RawDocumentBuf::try_from(&state)?.into(), of_id(documents, states)))
 }
 
-/// Returns an expression that looks up the archived state by the `_id` of the document. For an `_id` that is not among them it yields the
-/// state of some other document, which cannot be equal.
+/// Returns an expression that looks up the archived state by the `_id` of the document. For an `_id` that is not among them it
+/// yields the state of some other document, which cannot be equal.
 fn of_id(documents: &[DocumentState], states: RawArrayBuf) -> RawDocumentBuf {
     let mut find = RawArrayBuf::new();
     find.push(literal(ids(documents)));

@@ -1,7 +1,7 @@
 //! The rights to delete and to record, as values.
 
-/// The right to delete, which [`crate::shell::server::delete`] requires. A sweep can create it only if it is not a dry run and if the person at
-/// the terminal, if there is one, has confirmed it.
+/// The right to delete, which [`crate::shell::server::delete`] requires. A sweep can create it only if it is not a dry run and if
+/// the person at the terminal, if there is one, has confirmed it.
 pub(crate) struct DeleteGrant(());
 
 /// The answer to the question that a sweep asks before it deletes. If the answer is no, the sweep ends before this is needed.

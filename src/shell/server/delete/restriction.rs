@@ -101,8 +101,8 @@ impl Restriction {
         }
     }
 
-    /// Returns the restrictions that together name all the documents; the documents of each fit into one command, to which every document adds
-    /// the bytes that `size` returns.
+    /// Returns the restrictions that together name all the documents; the documents of each fit into one command, to which every
+    /// document adds the bytes that `size` returns.
     pub(crate) fn of_states(
         documents: Vec<DocumentState>,
         range: Option<&IndexRange>,

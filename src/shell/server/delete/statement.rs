@@ -117,8 +117,8 @@ impl Statement<'_> {
     }
 }
 
-/// Returns the statements that together name the documents of a restriction. With `one_by_one`, documents that are named by their `_id`s have one
-/// statement each.
+/// Returns the statements that together name the documents of a restriction. With `one_by_one`, documents that are named by their
+/// `_id`s have one statement each.
 ///
 /// A statement of a rule with holds leaves out what is held. A list of `_id`s is copied only where the statement is written.
 ///

@@ -1,4 +1,5 @@
-//! Figures of an audit in addition to the counts: the distribution of the dates, some documents, and the cost of finding them. Reads only.
+//! Figures of an audit in addition to the counts: the distribution of the dates, some documents, and the cost of finding them.
+//! Reads only.
 
 use bson::{Bson, Document, doc};
 

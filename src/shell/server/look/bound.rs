@@ -1,7 +1,8 @@
 //! The collections that a rule is bound to: those that the catalog showed when it was planned, by their UUIDs.
 //!
-//! Where the server takes `collectionUUID`, every find, aggregation and delete of the rule names the collection that it is for, and fails (code 361)
-//! where the name belongs to another one, or to none. Elsewhere the catalog is looked at again ([`Deployment::change`]).
+//! Where the server takes `collectionUUID`, every find, aggregation and delete of the rule names the collection that it is for.
+//! Each fails with code 361 where the name belongs to another collection, or to none. Elsewhere the catalog is looked at again
+//! ([`Deployment::change`]).
 
 use std::sync::Arc;
 
@@ -64,7 +65,8 @@ pub(crate) fn collections(rule: &SweepRule) -> Vec<(Namespace, Option<Uuid>)> {
 }
 
 impl Deployment {
-    /// Returns the same deployment with its reads and deletes bound to the collections of a rule as well, if the server takes `collectionUUID`.
+    /// Returns the same deployment with its reads and deletes bound to the collections of a rule as well, if the server takes
+    /// `collectionUUID`.
     pub(crate) fn bound_to(&self, rule: &SweepRule) -> Self {
         if !self.facts.takes_collection_uuids() {
             return self.clone();
@@ -79,8 +81,8 @@ impl Deployment {
         self.bound.uuid(database, collection).is_some()
     }
 
-    /// Does without `collectionUUID` if the server does not take it: there are services and proxies that announce a version which does. `namespace` is a
-    /// collection that the user may read.
+    /// Does without `collectionUUID` if the server does not take it: there are services and proxies that announce a version which
+    /// does. `namespace` is a collection that the user may read.
     pub(crate) async fn without_refused_uuids(mut self, namespace: &Namespace, uuid: Uuid) -> Self {
         if self.facts.takes_collection_uuids() {
             let bound = Self { bound: Bound([(namespace.clone(), uuid)].into()), ..self.clone() };
@@ -91,7 +93,8 @@ impl Deployment {
         self
     }
 
-    /// Looks whether a collection is still the one with this UUID; `None` if it is. Where the deployment shows no UUIDs, one that is there is the same.
+    /// Looks whether a collection is still the one with this UUID; `None` if it is. Where the deployment shows no UUIDs, one that
+    /// is there is the same.
     pub(crate) async fn change(&self, namespace: &Namespace, uuid: Option<Uuid>) -> Result<Option<Change>> {
         let entry = catalog::entry(self, namespace).await?;
         let is_same = entry.as_ref().is_some_and(|entry| {

@@ -1,4 +1,5 @@
-//! The catalog of a deployment: its databases, its collections with their options, and their indexes. Nothing else in the program lists them.
+//! The catalog of a deployment: its databases, its collections with their options, and their indexes. Nothing else in the program
+//! lists them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -150,7 +151,8 @@ pub(crate) async fn name_of(deployment: &Deployment, database: &str, sought: Uui
     Ok(found.and_then(|entry| entry.get_str("name").ok()).map(str::to_owned))
 }
 
-/// Returns the entries of listIndexes; `None` if there is no such collection, because it was dropped or replaced by a view since it was listed.
+/// Returns the entries of listIndexes; `None` if there is no such collection, because it was dropped or replaced by a view since
+/// it was listed.
 pub(crate) async fn index_entries(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Vec<Document>>> {
     // The driver's typed call loses the options of an index whenever one of them has an unusual type.
     match Query::listing(&namespace.database, doc! { "listIndexes": &namespace.collection }).all(deployment).await {
@@ -271,8 +273,8 @@ async fn with_indexes(deployment: &Deployment, collection: Collection) -> Result
 
 /// Tells whether a bucket has times before 1970 or after 2038; `None` if the user may not look.
 ///
-/// The seconds in the `_id` of such a bucket have their first bit set. Times before 1902 and after 2106 wrap around and are not seen, and neither
-/// are those in a bucket that begins before 2038. mongod looks no closer when it opens a collection
+/// The seconds in the `_id` of such a bucket have their first bit set. Times before 1902 and after 2106 wrap around and are not
+/// seen, and neither are those in a bucket that begins before 2038. mongod looks no closer when it opens a collection
 /// (`src/mongo/db/timeseries/timeseries_extended_range.cpp`).
 async fn extended_times(deployment: &Deployment, buckets: &Namespace) -> Option<bool> {
     let mut first = [0; 12];

@@ -76,8 +76,8 @@ pub(crate) struct FoundOrphans {
     pub has_more: bool,
 }
 
-/// Finds the orphans of one collection, in one pass over it. Old are those of a parent whose children all have an ObjectId from before `old_before`;
-/// without it none is looked for.
+/// Finds the orphans of one collection, in one pass over it. Old are those of a parent whose children all have an ObjectId from
+/// before `old_before`; without it none is looked for.
 pub(crate) async fn orphans(
     deployment: &Deployment,
     rule: &SweepRule,
@@ -102,7 +102,8 @@ pub(crate) async fn orphans(
     Ok(found)
 }
 
-/// Returns the number of documents in a collection of children, counted one by one as far as the share of so many orphans is to be known.
+/// Returns the number of documents in a collection of children, counted one by one as far as the share of so many orphans is to
+/// be known.
 pub(crate) async fn documents(deployment: &Deployment, child: &ChildRule, limits: &OrphanLimits, orphans: u64) -> Result<u64> {
     let selection = &child.rule.selection;
     let counted = match guard::enough_documents(limits.max_percent, orphans) {

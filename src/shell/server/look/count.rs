@@ -53,7 +53,8 @@ pub(crate) async fn expired_and_forecast(
 
 /// Counts the expired documents of a rule along its index, or in one pass over the collection if it has none.
 ///
-/// A service that bills each document that a count loads is asked in parts, and no further than to `enough` documents, if that is given.
+/// A service that bills each document that a count loads is asked in parts, and no further than to `enough` documents, if that is
+/// given.
 async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>) -> Result<Expired> {
     let SweepRule { selection, expiry, .. } = rule;
     if deployment.facts.capabilities.request_charge {
@@ -97,11 +98,12 @@ async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>)
     Ok(expired)
 }
 
-/// Counts the documents of a rule's collection one by one, no further than to `enough`; `None` if the service's own count has to do.
+/// Counts the documents of a rule's collection one by one, no further than to `enough`; `None` if the service's own count has to
+/// do.
 ///
-/// The own count of a mongod is wrong after an unclean shutdown, and that of a sharded cluster has the documents of unfinished migrations in it
-/// (MongoDB manual, "count": "Accuracy after Unexpected Shutdown", "Behavior on Sharded Clusters"). A service that keeps no such count was
-/// counted before, and one that bills requests charges every document that a count loads.
+/// The own count of a mongod is wrong after an unclean shutdown, and that of a sharded cluster has the documents of unfinished
+/// migrations in it (MongoDB manual, "count": "Accuracy after Unexpected Shutdown", "Behavior on Sharded Clusters"). A service
+/// that keeps no such count was counted before, and one that bills requests charges every document that a count loads.
 pub(crate) async fn documents_up_to(
     deployment: &Deployment,
     selection: &Selection,
@@ -111,7 +113,8 @@ pub(crate) async fn documents_up_to(
     if !capabilities.own_counts || capabilities.request_charge {
         return Ok(None);
     }
-    // Without a condition the index on the `_id` holds all that the count needs. On a shard it does not say whose the documents are.
+    // Without a condition the index on the `_id` holds all that the count needs. On a shard it does not say whose the documents
+    // are.
     let hint = (selection.storage == Storage::Plain && selection.shard_key.is_empty()).then_some("_id_");
     let Selection { namespace, .. } = selection;
     let count = up_to(deployment, namespace, hint, enough).await?;
@@ -137,7 +140,8 @@ pub(crate) async fn expired_within(deployment: &Deployment, rule: &SweepRule, ma
     Some(read(expiry, found.as_ref()).count)
 }
 
-/// Returns the earliest date of any expired document; `None` if the index does not lead to it at once, or that takes longer than `max_time`.
+/// Returns the earliest date of any expired document; `None` if the index does not lead to it at once, or that takes longer than
+/// `max_time`.
 pub(crate) async fn oldest_within(deployment: &Deployment, rule: &SweepRule, max_time: Duration) -> Option<DateTime> {
     let SweepRule { selection, expiry, .. } = rule;
     selection.index.as_ref().filter(|index| index.bounded && index.oldest_first && deployment.facts.capabilities.sorts)?;
@@ -153,8 +157,8 @@ fn limited(deployment: &Deployment, max_time: Duration) -> Deployment {
     Deployment { read_options: ReadOptions { max_time: Some(max_time), ..ReadOptions::default() }, ..deployment.clone() }
 }
 
-/// Whether the filter of a rule also has a condition on the date field. Where dates are arrays, the server may then walk the index by that condition,
-/// and the first match is not the one with the earliest date.
+/// Whether the filter of a rule also has a condition on the date field. Where dates are arrays, the server may then walk the
+/// index by that condition, and the first match is not the one with the earliest date.
 fn bounds_date(rule: &SweepRule) -> bool {
     let SweepRule { selection, expiry, .. } = rule;
     let is_within =
@@ -175,7 +179,8 @@ fn read(expiry: &Expiry, found: Option<&Document>) -> Expired {
     Expired { count: number("count").unwrap_or(0), is_complete: true, oldest, measurements: number("measurements") }
 }
 
-/// Returns an expression for the number of measurements in a bucket: a compressed bucket holds it, in others every measurement has a key.
+/// Returns an expression for the number of measurements in a bucket: a compressed bucket holds it, in others every measurement
+/// has a key.
 pub(crate) fn in_bucket(dates: &str) -> Bson {
     let dates = format!("${dates}");
     let keys = doc! { "$size": { "$objectToArray": &dates } };
@@ -206,7 +211,8 @@ pub(crate) async fn of_unclear_key(deployment: &Deployment, rule: &SweepRule) ->
     matching(deployment, rule, predicate).await.map(Some)
 }
 
-/// Counts documents whose date lies before now and whose value in the rule's `ttlField` does not count; `None` for a rule without one.
+/// Counts documents whose date lies before now and whose value in the rule's `ttlField` does not count; `None` for a rule without
+/// one.
 pub(crate) async fn ignored_ttl(deployment: &Deployment, rule: &SweepRule) -> Result<Option<u64>> {
     let Some(predicate) = rule.expiry.ttl_ignored() else { return Ok(None) };
     matching(deployment, rule, predicate).await.map(Some)
@@ -224,8 +230,8 @@ async fn matching(deployment: &Deployment, rule: &SweepRule, predicate: Document
     Ok(read(expiry, found.as_ref()).count)
 }
 
-/// Counts the expired documents that holds keep, by their keys; `None` in a rule without holds, or where the service bills every document that is
-/// looked at.
+/// Counts the expired documents that holds keep, by their keys; `None` in a rule without holds, or where the service bills every
+/// document that is looked at.
 ///
 /// A document with a list of keys counts once, under its list.
 pub(crate) async fn held(deployment: &Deployment, rule: &SweepRule) -> Result<Option<HeldDocuments>> {

@@ -42,8 +42,8 @@ impl SearchTime {
         Self(Cell::new(MAX_SEARCHES_TIME))
     }
 
-    /// Returns the time limit of the next search; `None` if the run has no time left for one. The server counts in whole milliseconds, and takes
-    /// none for no limit.
+    /// Returns the time limit of the next search; `None` if the run has no time left for one. The server counts in whole
+    /// milliseconds, and takes none for no limit.
     fn next(&self) -> Option<Duration> {
         Some(self.0.get().min(MAX_SEARCH_TIME)).filter(|left| left.as_millis() > 0)
     }
@@ -62,8 +62,8 @@ pub(crate) struct FieldPresence {
     pub is_known: bool,
 }
 
-/// Looks for fields among the first documents of a rule's collection, for all of them in one query. `None` if the collection has no documents,
-/// which says nothing of a field.
+/// Looks for fields among the first documents of a rule's collection, for all of them in one query. `None` if the collection has
+/// no documents, which says nothing of a field.
 pub(crate) async fn look(
     deployment: &Deployment,
     rule: &SweepRule,
@@ -122,12 +122,14 @@ fn facet(number: usize) -> String {
     format!("f{number}")
 }
 
-/// Searches a rule's collection for a document that has a field, and unless that `is_known`, for one that tells what the field holds.
+/// Searches a rule's collection for a document that has a field, and unless that `is_known`, for one that tells what the field
+/// holds.
 ///
-/// It searches as long as there is time: the newest ones first where the order of the storage is known, because a field that few have is often a
-/// new one.
+/// It searches as long as there is time: the newest ones first where the order of the storage is known, because a field that few
+/// have is often a new one.
 ///
-/// Under a limit of request units nothing is searched: a service that bills each document does not say before how many it will load.
+/// Under a limit of request units nothing is searched: a service that bills each document does not say before how many it will
+/// load.
 pub(crate) async fn search(
     deployment: &Deployment,
     rule: &SweepRule,
@@ -167,8 +169,8 @@ fn is_found(found: Result<Vec<RawDocumentBuf>>) -> Result<bool> {
     }
 }
 
-/// Returns the name of a field of the first documents that is nearly the name of a field that none has; `None` if there is none, or the path
-/// does not end at the root of a document.
+/// Returns the name of a field of the first documents that is nearly the name of a field that none has; `None` if there is none,
+/// or the path does not end at the root of a document.
 pub(crate) async fn similar(deployment: &Deployment, rule: &SweepRule, field: &NamedField) -> Result<Option<String>> {
     // The value of a variable may be secret, and what is near to it as well.
     if field.compared.is_some() || [&field.stored, &field.shown].into_iter().any(|path| *path != field.path) {

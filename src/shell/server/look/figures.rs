@@ -77,7 +77,8 @@ fn file(stats: &Document) -> Option<FileSize> {
     Some(FileSize { size: count_in(stats, "storageSize")?, free: count_in(stats, "freeStorageSize")? })
 }
 
-/// Returns the shard key of a collection, which is empty if the user may not read it: deletes then go to every shard, which is correct as well.
+/// Returns the shard key of a collection, which is empty if the user may not read it: deletes then go to every shard, which is
+/// correct as well.
 async fn sharding(deployment: &Deployment, namespace: &Namespace) -> Result<Sharding> {
     match sharding::of(deployment, namespace).await {
         Err(cause) if cause.is_unavailable() => Ok(Sharding::default()),

@@ -10,7 +10,8 @@ use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
 use crate::shell::server::wire::find::Query;
 
-/// Documents to draw. The server draws them at random as long as they are less than a twentieth of the collection (MongoDB manual, "$sample").
+/// Documents to draw. The server draws them at random as long as they are less than a twentieth of the collection (MongoDB
+/// manual, "$sample").
 const DRAWN: i32 = 400;
 
 /// Expired documents that are enough of a sample.
@@ -22,8 +23,8 @@ const READ: u64 = 100;
 /// Time after which a read of the sample is given up.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
-/// Returns the `_id`s of some expired documents: drawn at random or, where few have expired, the first ones along the index. Empty if nothing has
-/// expired.
+/// Returns the `_id`s of some expired documents: drawn at random or, where few have expired, the first ones along the index.
+/// Empty if nothing has expired.
 ///
 /// Errors: the collection cannot be read in time.
 pub(crate) async fn of(deployment: &Deployment, rule: &SweepRule) -> Result<Vec<Bson>> {

@@ -15,8 +15,8 @@ use crate::shell::server::wire::find::Query;
 /// Seconds after which an expired document counts as overdue: several passes of the TTL monitor, which runs every 60 s.
 const GRACE: u32 = 600;
 
-/// Counts the documents that are overdue by a setting which deletes `seconds` after the date in `field`; `None` if the setting's filter cannot be
-/// read.
+/// Counts the documents that are overdue by a setting which deletes `seconds` after the date in `field`; `None` if the setting's
+/// filter cannot be read.
 pub(crate) async fn overdue(
     deployment: &Deployment,
     collection: &Collection,
@@ -55,7 +55,8 @@ pub(crate) async fn overdue(
     Ok(Some(OverdueCount { count, behind_seconds: oldest.and_then(|oldest| u64::try_from(behind(oldest)).ok()), has_date }))
 }
 
-/// Returns the expiry by which the server deletes, on the documents as they are stored; `None` if the setting's filter cannot be read.
+/// Returns the expiry by which the server deletes, on the documents as they are stored; `None` if the setting's filter cannot be
+/// read.
 fn expiry(deployment: &Deployment, collection: &Collection, ttl: &NativeTtl, field: &str, seconds: u32) -> Option<Expiry> {
     let facts = &deployment.facts;
     let plain = Expiry {
@@ -84,7 +85,8 @@ fn expiry(deployment: &Deployment, collection: &Collection, ttl: &NativeTtl, fie
     Some(Expiry { field, expire_after_seconds: Some(seconds), filter: Some(of_buckets), ..plain })
 }
 
-/// Asks for the state of the TTL monitor, once the part of the server in its deployment is known. A server that does not answer, or not to this user, leaves it unknown.
+/// Asks for the state of the TTL monitor, once the part of the server in its deployment is known. A server that does not answer,
+/// or not to this user, leaves it unknown.
 pub(crate) async fn monitor(deployment: &Deployment) -> TtlMonitor {
     if !deployment.facts.capabilities.parameters {
         return TtlMonitor::Unknown;

@@ -18,7 +18,8 @@ use crate::shell::server::wire::error::Result;
 use crate::shell::server::wire::find::Query;
 use crate::shell::server::wire::retry::{Retries, retry};
 
-/// Difference between the clocks of the server and of a program that creates children for which a child is not taken for a new one.
+/// Difference between the clocks of the server and of a program that creates children for which a child is not taken for a new
+/// one.
 pub(crate) const TOLERANCE_SECONDS: i64 = 300;
 
 /// Age of children without a parent at which none is part of an upload in flight.
@@ -31,8 +32,8 @@ pub(crate) async fn clock(deployment: &Deployment) -> Result<ServerTime> {
     recognise::clock(deployment.transport.as_ref(), deployment.patience()).await
 }
 
-/// Returns those of the keys that a document has, as a majority knows it: all that happened on the primary before this call is taken into account,
-/// and a fail-over takes nothing of it back. On a server without a replica set that is its own state.
+/// Returns those of the keys that a document has, as a majority knows it: all that happened on the primary before this call is
+/// taken into account, and a fail-over takes nothing of it back. On a server without a replica set that is its own state.
 ///
 /// Errors: no answer, or no majority that confirms the primary.
 pub(crate) async fn living(
@@ -106,8 +107,8 @@ pub(crate) fn compared(id: &RawValue) -> Vec<u8> {
     }
 }
 
-/// Whether a value names one parent. In a query, null is also a field that is missing, a list matches by its elements, and a regular expression
-/// matches texts.
+/// Whether a value names one parent. In a query, null is also a field that is missing, a list matches by its elements, and a
+/// regular expression matches texts.
 pub(crate) fn names_one(key: &RawValue) -> bool {
     use ElementType::{Array, Null, RegularExpression, Undefined};
     !matches!(key.kind(), Null | Undefined | Array | RegularExpression)
@@ -152,8 +153,8 @@ pub(crate) async fn keyed(deployment: &Deployment, namespace: &Namespace, key: &
     Ok(keyed)
 }
 
-/// Returns the condition for children that are not taken for new ones, where their parent was deleted at this time. A range of ObjectIds is only
-/// of ObjectIds: another `_id` tells no time.
+/// Returns the condition for children that are not taken for new ones, where their parent was deleted at this time. A range of
+/// ObjectIds is only of ObjectIds: another `_id` tells no time.
 pub(crate) fn not_after(at: DateTime) -> Document {
     doc! { "_id": { "$not": { "$gte": object_id((at.timestamp_millis() / 1000).saturating_add(TOLERANCE_SECONDS)) } } }
 }

@@ -14,7 +14,8 @@ const MAX_TIME: Duration = Duration::from_secs(2);
 
 /// Returns what the server objects to in the predicate of a rule; `None` if it has a plan for it, or does not say.
 ///
-/// A service may refuse `explain` for reasons of its own. What it says then counts only if it refuses a find as well, which looks at no document.
+/// A service may refuse `explain` for reasons of its own. What it says then counts only if it refuses a find as well, which looks
+/// at no document.
 pub(crate) async fn objection(deployment: &Deployment, rule: &SweepRule) -> Option<String> {
     let selection = &rule.selection;
     let find = |filter: Document| {

@@ -20,12 +20,14 @@ const NEEDED_FOR_CHILDREN: [&str; 3] = ["find", "remove", "listIndexes"];
 /// Actions that the journal, and the leases in it, need.
 pub(crate) const NEEDED_FOR_JOURNAL: [&str; 4] = ["find", "insert", "update", "remove"];
 
-/// The privileges of the connected user; `None` if the server does not ask for a user, so that everything is allowed, or does not show them.
+/// The privileges of the connected user; `None` if the server does not ask for a user, so that everything is allowed, or does not
+/// show them.
 pub(crate) struct Privileges(Option<Vec<Document>>);
 
 /// Asks the server for the privileges of the user. If it does not show them, also returns the reason.
 ///
-/// The DocumentDB engine names neither user nor privileges (microsoft/documentdb, `constant.rs` of the gateway). Azure Cosmos DB (RU) has no `connectionStatus` (Microsoft, "Supported features and syntax", 4.2 to 7.0).
+/// The DocumentDB engine names neither user nor privileges (microsoft/documentdb, `constant.rs` of the gateway). Azure Cosmos DB
+/// (RU) has no `connectionStatus` (Microsoft, "Supported features and syntax", 4.2 to 7.0).
 ///
 /// Errors: no answer.
 pub(crate) async fn ask(deployment: &Deployment) -> Result<(Privileges, Option<String>)> {
@@ -44,8 +46,8 @@ pub(crate) async fn ask(deployment: &Deployment) -> Result<(Privileges, Option<S
 }
 
 impl Privileges {
-    /// Returns a sentence about the actions that a sweep of the rule's collection, or of the buckets behind it, and of its children needs and the
-    /// user lacks.
+    /// Returns a sentence about the actions that a sweep of the rule's collection, or of the buckets behind it, and of its
+    /// children needs and the user lacks.
     pub(crate) fn missing(&self, rule: &SweepRule) -> Option<String> {
         let of_rule = match rule.selection.is_buckets() {
             true => self.missing_of(&["find", "remove"], &rule.selection.namespace),
@@ -120,8 +122,8 @@ fn needs(namespace: &Namespace, actions: &[&str]) -> String {
     )
 }
 
-/// Whether a privilege's resource includes the collection. An empty name stands for every collection except those of the system; the built-in
-/// roles `root` and `restore` have `{system_buckets: ""}`, without a database, for the buckets of all databases.
+/// Whether a privilege's resource includes the collection. An empty name stands for every collection except those of the system;
+/// the built-in roles `root` and `restore` have `{system_buckets: ""}`, without a database, for the buckets of all databases.
 fn covers(resource: &Document, namespace: &Namespace) -> bool {
     if resource.get_bool("anyResource").unwrap_or(false) {
         return true;

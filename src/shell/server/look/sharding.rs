@@ -44,8 +44,8 @@ pub(crate) async fn of(deployment: &Deployment, namespace: &Namespace) -> Result
     }
 }
 
-/// Reads the paths of the shard key of a collection that exists, for a caller to whom a key that is not known is not the same as none. A user who may not
-/// read it learns from the statistics of the collection whether it is sharded.
+/// Reads the paths of the shard key of a collection that exists, for a caller to whom a key that is not known is not the same as
+/// none. A user who may not read it learns from the statistics of the collection whether it is sharded.
 ///
 /// Errors: the collection is sharded, or may be, by a key that is not known.
 pub(crate) async fn certain_key(deployment: &Deployment, namespace: &Namespace) -> Result<Vec<String>> {

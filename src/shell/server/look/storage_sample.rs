@@ -1,5 +1,5 @@
-//! A look at how a collection is stored: whether documents that are next to each other along an index are stored close to each other. It reads
-//! some documents, and keys of indexes.
+//! A look at how a collection is stored: whether documents that are next to each other along an index are stored close to each
+//! other. It reads some documents, and keys of indexes.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
 use crate::shell::server::wire::find::Query;
 
-/// Documents to draw. The server draws them at random as long as they are less than a twentieth of the collection (MongoDB manual, "$sample").
+/// Documents to draw. The server draws them at random as long as they are less than a twentieth of the collection (MongoDB
+/// manual, "$sample").
 const DRAWN: i32 = 200;
 
 /// Expired documents whose neighbours are looked at.
@@ -23,13 +24,15 @@ const PLACES: usize = 32;
 /// Neighbours along an index that are looked at from each place.
 const AROUND: u64 = 5;
 
-/// Places that are looked at at the same time: a server far away is not waited for so often, and the sweep needs as many connections anyway.
+/// Places that are looked at at the same time: a server far away is not waited for so often, and the sweep needs as many
+/// connections anyway.
 const AT_ONCE: usize = 4;
 
 /// Time after which a read of the sample is given up.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
-/// Draws documents of the rule's collection and looks at what is next to the expired ones. `cache` is the size of the server's cache, if it is known.
+/// Draws documents of the rule's collection and looks at what is next to the expired ones. `cache` is the size of the server's
+/// cache, if it is known.
 ///
 /// Errors: the collection cannot be read in time.
 pub(crate) async fn of(deployment: &Deployment, rule: &SweepRule, cache: Option<u64>) -> Result<StorageSample> {

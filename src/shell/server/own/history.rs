@@ -25,8 +25,8 @@ const PAGE: u32 = 200;
 /// Maximum number of documents read from a collection that the server cannot sort.
 pub(crate) const MAX_READ: usize = 10_000;
 
-/// Inserts the document of a run that begins, without `_id` in it. If the run has a document already, that stays as it is: a command that arrives late
-/// does not take back what the end of the run has written.
+/// Inserts the document of a run that begins, without `_id` in it. If the run has a document already, that stays as it is: a
+/// command that arrives late does not take back what the end of the run has written.
 pub(crate) async fn begin(
     deployment: &Deployment,
     namespace: &Namespace,
@@ -83,7 +83,8 @@ async fn write(deployment: &Deployment, namespace: &Namespace, command: Document
     let command = ServerCommand::of(&namespace.database, &deployment.marked(command), Patience::Limit(MAX_WRITE_TIME))?;
     let (mut retries, begun) = (Retries::several(), Instant::now());
     let next_wait = |cause: &ServerError| {
-        // The run has already waited for an unreachable server, or for a reply that did not come, and ends rather than wait again.
+        // The run has already waited for an unreachable server, or for a reply that did not come, and ends rather than wait
+        // again.
         retries.wait_unless_silent(cause).filter(|_| begun.elapsed() < MAX_ATTEMPTS_TIME)
     };
     deployment.create(&command, next_wait).await

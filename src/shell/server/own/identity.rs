@@ -7,8 +7,8 @@ use bson::{Document, doc};
 use crate::base::values::raw::RawValue;
 use crate::shell::server::delete::shard_key;
 
-/// The `_id` of a document, and in a sharded collection its shard key with it: there an `_id` is unique on each shard only (MongoDB manual,
-/// "Unique Indexes", "Sharded Clusters"; Azure Cosmos DB (RU): per shard key).
+/// The `_id` of a document, and in a sharded collection its shard key with it: there an `_id` is unique on each shard only
+/// (MongoDB manual, "Unique Indexes", "Sharded Clusters"; Azure Cosmos DB (RU): per shard key).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Identity {
     /// The paths of the shard key, without the `_id`; empty if the `_id` is unique.
@@ -18,8 +18,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Creates the identity of documents in a collection with this shard key, which is empty if the collection is not sharded, and with a default
-    /// collation or not.
+    /// Creates the identity of documents in a collection with this shard key, which is empty if the collection is not sharded,
+    /// and with a default collation or not.
     pub(crate) fn new(shard_key: Vec<String>, is_collated: bool) -> Self {
         let is_collated = is_collated && !shard_key.is_empty();
         Self { paths: shard_key.into_iter().filter(|path| path != "_id").collect(), is_collated }

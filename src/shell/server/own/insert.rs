@@ -55,7 +55,8 @@ pub(crate) struct Failed {
 }
 
 impl Failed {
-    /// Notes a refusal. A document that is there after an attempt without a whole reply was inserted by that attempt, or by somebody else.
+    /// Notes a refusal. A document that is there after an attempt without a whole reply was inserted by that attempt, or by
+    /// somebody else.
     fn new(index: usize, cause: ServerError, was_sent_before: bool, put: &mut Put) -> Self {
         put.is_uncertain |= was_sent_before && cause.has_code(codes::DUPLICATE_KEY);
         Self { index, cause }
@@ -89,8 +90,8 @@ pub(crate) async fn insert(
     Ok(failed)
 }
 
-/// Inserts documents as they are, each given with its index. Those that a service had no room for are sent again, as long as it takes some of
-/// them each time.
+/// Inserts documents as they are, each given with its index. Those that a service had no room for are sent again, as long as it
+/// takes some of them each time.
 async fn insert_plain(
     deployment: &Deployment,
     namespace: &Namespace,
@@ -270,8 +271,8 @@ async fn write_once(
     }
     let reply: Document = deployment.send_once(ServerCommand::new(&namespace.database, command, deployment.patience())).await?;
     if let Some(why) = ServerError::of_write_concern(&reply) {
-        // The next primary may be without the write. It is made again, as by a driver (specification "Retryable Writes"), before anything follows:
-        // an older state of the same document would take the place of one that is lost.
+        // The next primary may be without the write. It is made again, as by a driver (specification "Retryable Writes"), before
+        // anything follows: an older state of the same document would take the place of one that is lost.
         if why.is_retryable() {
             return Err(why);
         }

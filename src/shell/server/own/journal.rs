@@ -1,11 +1,13 @@
 //! The journal of the parents whose children are yet to be deleted.
 //!
-//! An entry is a document: `_id`, `namespace` (of the parents), `rule`, `run`, `at` (the server's time), `field` and `parents`, a list of the values
-//! that the parents have in that field: their keys. Where these are not their `_id`s, `ids` has those, in the same order. `children` are the collections whose
-//! children are yet to be deleted, each with the field that names the parent. The entry is removed with the last of them.
+//! An entry is a document: `_id`, `namespace` (of the parents), `rule`, `run`, `at` (the server's time), `field` and `parents`, a
+//! list of the values that the parents have in that field: their keys. Where these are not their `_id`s, `ids` has those, in the
+//! same order. `children` are the collections whose children are yet to be deleted, each with the field that names the parent.
+//! The entry is removed with the last of them.
 //!
-//! Only the run that holds the lease on the namespace of the parents, in the same collection, uses its entries. A delete of parents begins under that lease and
-//! ends with it ([`crate::shell::lock::lease`]): once another run holds it, no delete that an entry was made for can arrive any more.
+//! Only the run that holds the lease on the namespace of the parents, in the same collection, uses its entries. A delete of
+//! parents begins under that lease and ends with it ([`crate::shell::lock::lease`]): once another run holds it, no delete that an
+//! entry was made for can arrive any more.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -90,8 +92,8 @@ impl JournalEntry {
         Some(Self { id: RawValue::at(found, "_id")?, at: found.get_datetime("at").ok()?, field, parents, ids, children })
     }
 
-    /// Returns the keys whose parents are all there, where those that are there are given by their `_id`s: another key by now does not make them
-    /// parents that are gone.
+    /// Returns the keys whose parents are all there, where those that are there are given by their `_id`s: another key by now
+    /// does not make them parents that are gone.
     pub(crate) fn keys_of_living(&self, living: &[RawValue]) -> Vec<RawValue> {
         let living: HashSet<Vec<u8>> = living.iter().map(compared).collect();
         let of_parents = || self.parents.iter().zip(&self.ids).map(|(key, id)| (key, living.contains(&compared(id))));
@@ -107,8 +109,9 @@ impl Journal {
         Self { deployment, namespace, parents: rule.namespace.clone(), rule: rule.name.clone(), run_id }
     }
 
-    /// Enters parents that are about to be deleted, by the keys in a field, each with its `_id` where that is not the key, and the places of the children that
-    /// name them so. They were there at a time of the server's clock. Once this returns, a majority has the entry.
+    /// Enters parents that are about to be deleted, by the keys in a field, and the places of the children that name them so.
+    /// Each has its `_id` where that is not the key. They were there at a time of the server's clock. Once this returns, a
+    /// majority has the entry.
     ///
     /// Errors: the reason why the entry may not be there.
     pub(crate) async fn enter(
@@ -161,7 +164,8 @@ impl Journal {
         Ok(ServerCommand::new(&self.namespace.database, command, self.patience()))
     }
 
-    /// Returns the entry of an earlier run that follows another one, or the first. Those of this run are left to the rule that made them.
+    /// Returns the entry of an earlier run that follows another one, or the first. Those of this run are left to the rule that
+    /// made them.
     ///
     /// Errors: the reason why the journal cannot be read.
     pub(crate) async fn next(&self, last: Option<&JournalEntry>) -> std::result::Result<Option<JournalEntry>, String> {

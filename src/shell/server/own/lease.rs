@@ -1,4 +1,5 @@
-//! Leases in a collection of the deployment: takes, renews and releases them. [`crate::shell::lock::lease`] defines their documents.
+//! Leases in a collection of the deployment: takes, renews and releases them. [`crate::shell::lock::lease`] defines their
+//! documents.
 
 use std::time::Duration;
 
@@ -106,7 +107,8 @@ impl LeaseStore {
         Ok(mine.len() == namespaces.len())
     }
 
-    /// Renews leases. Returns the reading of the clock from which they count, and the namespaces whose lease this run does not hold any more.
+    /// Renews leases. Returns the reading of the clock from which they count, and the namespaces whose lease this run does not
+    /// hold any more.
     pub(crate) async fn renew(&self, namespaces: &[Namespace]) -> Result<(ServerTime, Vec<Namespace>)> {
         let now = self.clock().await?;
         // The caller tries again at once, with a new reading of the clock.

@@ -1,4 +1,5 @@
-//! Puts documents back: inserts those that are missing, and keeps or replaces those that are there. Each document ends in exactly one count.
+//! Puts documents back: inserts those that are missing, and keeps or replaces those that are there. Each document ends in exactly
+//! one count.
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,8 @@ pub(crate) struct Target<'a> {
     dry: Option<DryRun>,
 }
 
-/// Documents that a dry run would have written: the hash of each document by that of its identity. An archive may hold several states of one document.
+/// Documents that a dry run would have written: the hash of each document by that of its identity. An archive may hold several
+/// states of one document.
 #[derive(Default)]
 struct DryRun(HashMap<u64, u64>);
 
@@ -50,8 +52,8 @@ enum Found {
 }
 
 impl<'a> Target<'a> {
-    /// Looks at a collection. Returns the reason why documents should not be put back into it, if there is one. With `is_dry` nothing is written, only
-    /// counted.
+    /// Looks at a collection. Returns the reason why documents should not be put back into it, if there is one. With `is_dry`
+    /// nothing is written, only counted.
     ///
     /// Errors: no answer, or the collection is sharded by a key that is not known.
     pub(crate) async fn open(
@@ -154,7 +156,8 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Replaces a document that was there in another state. If it is no longer, another client has removed or moved it, and it is looked at again.
+    /// Replaces a document that was there in another state. If it is no longer, another client has removed or moved it, and it is
+    /// looked at again.
     async fn replace(&self, document: &RawDocumentBuf, put: &mut Put) -> Result<()> {
         for _ in 0..MAX_ROUNDS {
             let updated = insert::replace(self.deployment, &self.namespace, &self.identity, document, put).await?;
@@ -189,8 +192,8 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Looks at a document that a replacement did not find, and inserts it if it is missing. Returns whether it is in a count now; otherwise it is there
-    /// again, in another state.
+    /// Looks at a document that a replacement did not find, and inserts it if it is missing. Returns whether it is in a count
+    /// now; otherwise it is there again, in another state.
     async fn settle(&self, document: &RawDocumentBuf, put: &mut Put) -> Result<bool> {
         match self.look(document).await? {
             Found::Different => return Ok(false),
@@ -223,8 +226,8 @@ impl<'a> Target<'a> {
         })
     }
 
-    /// Reads the documents of the collection that have the same `_id`s as these, by their identities. On a sharded cluster every shard is asked: what it
-    /// has is told apart here.
+    /// Reads the documents of the collection that have the same `_id`s as these, by their identities. On a sharded cluster every
+    /// shard is asked: what it has is told apart here.
     async fn existing(&self, documents: &[RawDocumentBuf]) -> Result<HashMap<Vec<u8>, RawDocumentBuf>> {
         let ids: RawArrayBuf = documents.iter().filter_map(|document| Some(RawBson::from(document.get("_id").ok()??))).collect();
         let mut of_ids = RawDocumentBuf::new();

@@ -18,9 +18,10 @@ use crate::shell::server::wire::retry::Retries;
 
 /// One pass over the documents of a selection, in the order of the `_id`.
 ///
-/// An `_id` is unique per value of the shard key only, so that a page may end among documents with the same `_id`. In a sharded collection the
-/// next page begins with that `_id` again. Documents that were deleted are gone by then; those that were returned before and are still there are
-/// left out by their `_id` and key, so that every page brings further documents, however many have one `_id`.
+/// An `_id` is unique per value of the shard key only, so that a page may end among documents with the same `_id`. In a sharded
+/// collection the next page begins with that `_id` again. Documents that were deleted are gone by then; those that were returned
+/// before and are still there are left out by their `_id` and key, so that every page brings further documents, however many have
+/// one `_id`.
 pub(crate) struct PagedIds<'a> {
     deployment: &'a Deployment,
     selection: &'a Selection,
@@ -226,7 +227,8 @@ impl PassState {
     }
 }
 
-/// Returns a condition for the `_id`s behind this one, as far as a comparison finds them; with `again`, also for those that equal it.
+/// Returns a condition for the `_id`s behind this one, as far as a comparison finds them; with `again`, also for those that equal
+/// it.
 ///
 /// NaN comes before all other numbers, but no comparison finds it together with them.
 fn behind(id: &RawValue, again: bool) -> std::result::Result<RawDocumentBuf, Error> {

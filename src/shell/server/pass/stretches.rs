@@ -1,5 +1,5 @@
-//! Stretches of an ordered key, one after another, each guessed to cost about so many request units: a command on a stretch loads each document
-//! once, and none costs more than the service can serve in its time.
+//! Stretches of an ordered key, one after another, each guessed to cost about so many request units: a command on a stretch loads
+//! each document once, and none costs more than the service can serve in its time.
 //!
 //! The guess decides only the cost. Whatever the keys are, the stretches together cover everything up to the last key.
 
@@ -42,7 +42,8 @@ pub(crate) struct Stretches {
 }
 
 impl Stretches {
-    /// Opens stretches of the date along the index of a selection, or of the `_id` without an index; `None` if they cannot be guessed.
+    /// Opens stretches of the date along the index of a selection, or of the `_id` without an index; `None` if they cannot be
+    /// guessed.
     pub(crate) async fn of(deployment: &Deployment, selection: &Selection, expiry: &Expiry) -> Result<Option<Self>> {
         let is_date = expiry.format == DateFormat::Date && expiry.field != "_id";
         match &selection.index {
@@ -63,8 +64,8 @@ impl Stretches {
         Ok(ends.and_then(|(first, last)| Self::new(deployment, selection, "_id", &first, last)))
     }
 
-    /// Opens stretches of the dates that an index holds, up to the last that can have expired; `None` if they have no distances, or the service
-    /// does not sort by them.
+    /// Opens stretches of the dates that an index holds, up to the last that can have expired; `None` if they have no distances,
+    /// or the service does not sort by them.
     async fn of_dates(deployment: &Deployment, selection: &Selection, field: &str, last: Bson) -> Result<Option<Self>> {
         let oldest = Query::find(&selection.namespace, doc! { field: { "$lte": &last } }).covered(field);
         let found = match oldest.sort(doc! { field: 1 }).limit(1).first_batch(deployment).await {
@@ -110,7 +111,8 @@ impl Stretches {
         }
     }
 
-    /// Returns the condition for the documents of the stretch that is next. One with several dates belongs to the stretch of the earliest.
+    /// Returns the condition for the documents of the stretch that is next. One with several dates belongs to the stretch of the
+    /// earliest.
     pub(crate) fn condition(&self) -> Document {
         let key = self.key.as_str();
         match &self.done {
@@ -137,7 +139,8 @@ impl Stretches {
         self.target
     }
 
-    /// Goes on after a command that covered a whole stretch, for so many units. `share` is the part of its allowance that the command used.
+    /// Goes on after a command that covered a whole stretch, for so many units. `share` is the part of its allowance that the
+    /// command used.
     pub(crate) async fn next(&mut self, deployment: &Deployment, selection: &Selection, units: f64, share: f64) -> Result<()> {
         self.end_stretch();
         if units <= QUERY {

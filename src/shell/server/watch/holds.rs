@@ -1,26 +1,30 @@
 //! Reads the holds of a rule, before anything is deleted and again and again while it is.
 //!
-//! Every delete command carries all keys that are held, as `{key: {$nin: [...]}}` next to the whole predicate of its rule. The server compares, so
-//! that equality is MongoDB's own: numbers of all types, lists of which one element is held, the collation of the collection. Nothing is known of a
-//! document before it is deleted, and one whose key changes to a held one on the way stays. (Looking up the keys of a batch first and naming those
-//! that may go costs more than the list: the server takes 10 ms for 100,000 keys in its own order, which is why [`KeyList`] has them so, and every
-//! document would be read twice. Naming the keys that a pass has seen would let a document go whose key has since become a list of a seen and a held
-//! one, or is a regular expression. Sets in `$expr` take seconds.) A statement for documents in a state in which they were found without a hold names
-//! only the holds that have come since.
+//! Every delete command carries all keys that are held, as `{key: {$nin: [...]}}` next to the whole predicate of its rule. The
+//! server compares, so that equality is MongoDB's own: numbers of all types, lists of which one element is held, the collation of
+//! the collection. Nothing is known of a document before it is deleted, and one whose key changes to a held one on the way stays.
+//! (Looking up the keys of a batch first and naming those that may go costs more than the list: the server takes 10 ms for
+//! 100,000 keys in its own order, which is why [`KeyList`] has them so, and every document would be read twice. Naming the keys
+//! that a pass has seen would let too much go: a document whose key has since become a list of a seen and a held one, or is a
+//! regular expression. Sets in `$expr` take seconds.) A statement for documents in a state in which they were found without a
+//! hold names only the holds that have come since.
 //!
 //! # A hold that a majority knew of 20 s before a delete begins is respected
 //!
-//! - A read begins with the server's clock. In a replica set a read of one document with read concern `linearizable` follows: it succeeds only on a
-//!   primary that a majority confirms, and its operation time is later than every hold that a majority knew of. The holds are then read at a point in
-//!   time not before that one. A primary that was cut off cannot have such a point, so that its old state is never taken for the holds.
-//! - All holds are read at one point in time (read concern `snapshot`), or in the order of the storage, in which a document keeps its place: a hold
-//!   that is changed during a walk along an index could be passed over.
-//! - A list is used for [`MAX_AGE`] after its read began; a delete that finds it older waits for the next read. A command that is sent again takes
-//!   the list of that moment.
-//! - A command that was on its way for longer is refused by the server from [`TOO_LATE`] on, by its own clock (see [`crate::shell::server::delete::fence`]): what is left of
-//!   the 20 s is for clocks that differ. The holds are then read again at once, because the clock may have been set forward. Services whose deletes know no clock have only the wait on this side.
-//! - Trouble that may pass is waited out, while deletes wait. Whatever else is wrong ends the rule: a collection that is missing (a find says no more
-//!   than that nothing is there), one that may not be read, a malformed key ([`malformed`]), more keys than a command holds.
+//! - A read begins with the server's clock. In a replica set a read of one document with read concern `linearizable` follows: it
+//!   succeeds only on a primary that a majority confirms, and its operation time is later than every hold that a majority knew
+//!   of. The holds are then read at a point in time not before that one. A primary that was cut off cannot have such a point, so
+//!   that its old state is never taken for the holds.
+//! - All holds are read at one point in time (read concern `snapshot`), or in the order of the storage, in which a document keeps
+//!   its place: a hold that is changed during a walk along an index could be passed over.
+//! - A list is used for [`MAX_AGE`] after its read began; a delete that finds it older waits for the next read. A command that is
+//!   sent again takes the list of that moment.
+//! - A command that was on its way for longer is refused by the server from [`TOO_LATE`] on, by its own clock (see
+//!   [`crate::shell::server::delete::fence`]): what is left of the 20 s is for clocks that differ. The holds are then read again
+//!   at once, because the clock may have been set forward. Services whose deletes know no clock have only the wait on this side.
+//! - Trouble that may pass is waited out, while deletes wait. Whatever else is wrong ends the rule. That is a collection that is
+//!   missing (a find says no more than that nothing is there) or may not be read, a malformed key ([`malformed`]), or more keys
+//!   than a command holds.
 
 #[cfg(test)]
 mod tests;

@@ -37,7 +37,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// Time in which others have to do more than [`FEW_OPERATIONS`] to count.
 const TIME_FOR_OTHERS: Duration = Duration::from_secs(1);
 
-/// The replies to some operations of the run itself are on their way when the server counts them, and every server is watched by somebody.
+/// The replies to some operations of the run itself are on their way when the server counts them, and every server is watched by
+/// somebody.
 const FEW_OPERATIONS: u64 = 10;
 
 /// Returns the command without the sections that are large and not needed; what a server does not know it leaves out as well.
@@ -239,8 +240,9 @@ async fn look(deployment: &Deployment) -> Result<Load, ServerError> {
 
 /// Reads the reply to `serverStatus`.
 ///
-/// Versions differ (MongoDB manual, `serverStatus`): up to 6.0 the number of tickets is fixed; from 7.0 on it adapts, and the length of the queue is
-/// told, in 8.0 in a section of its own. From 8.0 on attempts to evict are counted instead of pages, and checkpoints have a section of their own.
+/// Versions differ (MongoDB manual, `serverStatus`): up to 6.0 the number of tickets is fixed; from 7.0 on it adapts, and the
+/// length of the queue is told, in 8.0 in a section of its own. From 8.0 on attempts to evict are counted instead of pages, and
+/// checkpoints have a section of their own.
 fn read(status: &Document) -> Load {
     let number = |path: &str| at(status, path).and_then(integer).and_then(|value| u64::try_from(value).ok());
     let truth = |path: &str| at(status, path).and_then(|value| value.as_bool());

@@ -53,7 +53,8 @@ pub(crate) const NOT_PRIMARY_OR_SECONDARY: i32 = 13_436;
 /// The regular expression of a `$regex` is not valid. Source: mongo `src/mongo/util/pcre.cpp` and `matcher/expression_leaf.cpp`.
 pub(crate) const INVALID_REGEX: i32 = 51_091;
 
-/// A command has a field twice, lacks one, or has one that the server does not know. Source: mongo `src/mongo/idl/idl_parser.cpp`.
+/// A command has a field twice, lacks one, or has one that the server does not know. Source: mongo
+/// `src/mongo/idl/idl_parser.cpp`.
 pub(crate) const OF_FIELDS: std::ops::RangeInclusive<i32> = 40_413..=40_415;
 
 /// Codes after which the same command can be sent again: fail-over, shutdown and network trouble.
@@ -78,8 +79,8 @@ const RETRYABLE: [i32; 13] = [
 /// Codes with which a server refuses a command before doing anything: no privilege, no primary, another collection.
 const REFUSALS: [i32; 4] = [UNAUTHORIZED, NOT_WRITABLE_PRIMARY, NOT_PRIMARY_NO_SECONDARY_OK, COLLECTION_UUID_MISMATCH];
 
-/// Codes after which a delete can be sent again as well: its statements repeat the whole predicate. A read that takes longer than its limit takes
-/// as long again.
+/// Codes after which a delete can be sent again as well: its statements repeat the whole predicate. A read that takes longer than
+/// its limit takes as long again.
 ///
 /// Source: mongo `src/mongo/db/exec/batched_delete_stage.cpp` and `src/mongo/db/concurrency/exception_util.cpp`.
 const RETRYABLE_DELETES: [i32; 4] = [LOCK_TIMEOUT, MAX_TIME_MS_EXPIRED, WRITE_CONFLICT, TEMPORARILY_UNAVAILABLE];
@@ -98,14 +99,14 @@ const INTERRUPTIONS: [i32; 8] = [
     INTERRUPTED,
 ];
 
-/// SQLSTATEs after which the same command can be sent again, although it may have been carried out: the server process ended, or the connection
-/// to it broke.
+/// SQLSTATEs after which the same command can be sent again, although it may have been carried out: the server process ended, or
+/// the connection to it broke.
 ///
 /// Source: PostgreSQL, "Error Codes": admin_shutdown, crash_shutdown, connection_failure.
 const SQL_INTERRUPTIONS: [&str; 3] = ["57P01", "57P02", "08006"];
 
-/// SQLSTATEs after which the same command can be sent again, and nothing of it was done: cannot_connect_now, and the transactions that
-/// serialization_failure and deadlock_detected roll back.
+/// SQLSTATEs after which the same command can be sent again, and nothing of it was done: cannot_connect_now, and the transactions
+/// that serialization_failure and deadlock_detected roll back.
 const SQL_REFUSALS: [&str; 3] = ["57P03", "40001", "40P01"];
 
 /// Tells whether the same command can be sent again after an error with this code.
@@ -124,8 +125,8 @@ pub(crate) fn is_refusal(code: i32) -> bool {
     REFUSALS.contains(&code) || sqlstate(code).is_some_and(|state| SQL_REFUSALS.contains(&state.as_str()))
 }
 
-/// Returns the SQLSTATE that a code stands for: the gateway of the DocumentDB engine passes on an error of PostgreSQL for which MongoDB has no
-/// code in this form, six bits for each character.
+/// Returns the SQLSTATE that a code stands for: the gateway of the DocumentDB engine passes on an error of PostgreSQL for which
+/// MongoDB has no code in this form, six bits for each character.
 ///
 /// Only codes above all of MongoDB's are read, and so none whose last character is 0.
 ///
@@ -148,8 +149,8 @@ pub(crate) fn is_unanswered(code: i32) -> bool {
     matches!(code, HOST_UNREACHABLE | NETWORK_TIMEOUT | SOCKET_EXCEPTION)
 }
 
-/// Tells whether a filter was not understood, or an expression in it failed on a document: ConversionFailure, and the numbered codes of single
-/// operators, which begin above the codes that have a name.
+/// Tells whether a filter was not understood, or an expression in it failed on a document: ConversionFailure, and the numbered
+/// codes of single operators, which begin above the codes that have a name.
 pub(crate) fn is_of_expression(code: i32) -> bool {
     code == CONVERSION_FAILURE || (code > 16_500 && sqlstate(code).is_none())
 }

@@ -13,11 +13,12 @@ use crate::shell::server::delete::fence::is_too_late;
 
 const NO_SUCH_HINT: &str = "hint provided does not correspond to an existing index";
 
-/// Part of the context that a mongod adds to an error of a plan that is being carried out, and not to one of a filter that it does not understand
-/// (seen with 6.0.5).
+/// Part of the context that a mongod adds to an error of a plan that is being carried out. An error of a filter that it does not
+/// understand has none (seen with 6.0.5).
 const WHILE_EXECUTING: &str = "xecutor error";
 
-/// The message with which the gateway of the DocumentDB engine says that it cannot reach PostgreSQL (of `tokio_postgres`). Nothing was done.
+/// The message with which the gateway of the DocumentDB engine says that it cannot reach PostgreSQL (of `tokio_postgres`).
+/// Nothing was done.
 const NOT_CONNECTED: &str = "error connecting to server";
 
 /// The message of an error of a deployment of which no server could be selected.
@@ -152,8 +153,8 @@ impl ServerError {
         self.has_code(codes::UNAUTHORIZED)
     }
 
-    /// Tells whether the server does not have the command, or refuses it for now: Azure Cosmos DB says so with 59 and 115, older versions of it only
-    /// in words (MicrosoftDocs/azure-docs#60180, MicrosoftDocs/azure-dev-docs#1260).
+    /// Tells whether the server does not have the command, or refuses it for now: Azure Cosmos DB says so with 59 and 115, older
+    /// versions of it only in words (MicrosoftDocs/azure-docs#60180, MicrosoftDocs/azure-dev-docs#1260).
     pub(crate) fn is_unsupported(&self) -> bool {
         let says = |words: &str| self.message.contains(words);
         let in_words = says("not supported") || says("no such command") || says("no such cmd");
@@ -203,7 +204,8 @@ impl ServerError {
         self.is_refused
     }
 
-    /// Tells whether a delete began too late, by the server's clock, for what it relies on. It may be sent again with a new reading of that clock.
+    /// Tells whether a delete began too late, by the server's clock, for what it relies on. It may be sent again with a new
+    /// reading of that clock.
     pub(crate) fn is_too_late(&self) -> bool {
         self.is_too_late
     }
@@ -254,7 +256,8 @@ fn is_unconnected(code: i32, message: &str) -> bool {
     code == codes::INTERNAL_ERROR && message.contains(NOT_CONNECTED)
 }
 
-/// Returns words for the error of a filter or of an expression in it. The server's own names the value on which an expression failed.
+/// Returns words for the error of a filter or of an expression in it. The server's own names the value on which an expression
+/// failed.
 fn of_expression(code: i32, message: &str) -> &'static str {
     if code == codes::INVALID_REGEX {
         "a regular expression of the filter is not valid"

@@ -22,7 +22,8 @@ const AROUND_FILTER: usize = 1024;
 /// Time after the end of `maxTimeMS` within which the server must have answered: it looks at the clock now and then only.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// A read that is yet to be sent: by default to the primary, with [`Deployment::patience`], and retried as [`Retries::several`] says.
+/// A read that is yet to be sent: by default to the primary, with [`Deployment::patience`], and retried as [`Retries::several`]
+/// says.
 #[derive(Debug, Clone)]
 pub(crate) struct Query {
     database: String,
@@ -110,7 +111,8 @@ impl Query {
         self.option("projection", projection)
     }
 
-    /// Asks for one path only, so that an index on it is all that the server reads: the `_id` is left out unless the path is in it.
+    /// Asks for one path only, so that an index on it is all that the server reads: the `_id` is left out unless the path is in
+    /// it.
     pub(crate) fn covered(self, path: &str) -> Self {
         self.projection(match path.split('.').next() {
             Some("_id") => doc! { "_id": 1 },

@@ -1,7 +1,8 @@
 //! The bill of a service that charges each request, and the one connection over which its requests go.
 //!
-//! The service reports only the cost of the last request on a connection, so every request goes over a connection of its own, one at a time.
-//! A request waits for its turn, for the wait that the service asked for, and for the limit of the rule that it belongs to.
+//! The service reports only the cost of the last request on a connection, so every request goes over a connection of its own, one
+//! at a time. A request waits for its turn, for the wait that the service asked for, and for the limit of the rule that it
+//! belongs to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,7 +26,8 @@ use crate::shell::server::Deployment;
 /// Patience with the question what a command has cost: an unknown cost does no harm.
 const BILL: Patience = Patience::Limit(Duration::from_secs(10));
 
-/// Commands that are charged to a collection. All others have a budget of the account's own (Microsoft, "Azure Cosmos DB service quotas").
+/// Commands that are charged to a collection. All others have a budget of the account's own (Microsoft, "Azure Cosmos DB service
+/// quotas").
 const OF_A_COLLECTION: [&str; 8] = ["aggregate", "count", "delete", "distinct", "find", "findAndModify", "insert", "update"];
 
 /// The bill of a deployment for one run.
@@ -33,7 +35,8 @@ struct Meter {
     begun: Instant,
     total: Mutex<f64>,
     accounts: Mutex<BTreeMap<(String, Namespace), Account>>,
-    /// The earliest time of the next request, by the collection that had no room; the account's own budget is under an empty name.
+    /// The earliest time of the next request, by the collection that had no room; the account's own budget is under an empty
+    /// name.
     not_before: Mutex<HashMap<String, Instant>>,
 }
 
@@ -347,13 +350,14 @@ impl Deployment {
         Self { transport: Arc::new(billing.aside.clone()), ..self.clone() }
     }
 
-    /// Returns the bill of the rule that the requests are charged to; `None` if there is no such rule, or the service bills nothing.
+    /// Returns the bill of the rule that the requests are charged to; `None` if there is no such rule, or the service bills
+    /// nothing.
     pub(crate) fn account(&self) -> Option<&Account> {
         self.billing.as_ref()?.requests.account.as_ref()
     }
 
-    /// Waits until a delete may be sent: until the service has room, and the rule's limit too. Returns the time that this took; zero where
-    /// nothing is billed.
+    /// Waits until a delete may be sent: until the service has room, and the rule's limit too. Returns the time that this took;
+    /// zero where nothing is billed.
     pub(crate) async fn ready_to_delete(&self, namespace: &Namespace, extent: Extent) -> Duration {
         let Some((requests, command)) = self.billed("delete", namespace, extent) else { return Duration::ZERO };
         let begun = Instant::now();

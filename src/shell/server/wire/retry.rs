@@ -13,8 +13,8 @@ pub(crate) const RETRY_WAITS: [Duration; 3] = [Duration::from_millis(200), Durat
 /// Maximum number of times in a row that a service may refuse a command for lack of room before the refusal is final.
 pub(crate) const MAX_REFUSALS: u32 = 20;
 
-/// Number of refusals in a row during which only the service's own wait counts. A service that is still out of room after those has other
-/// clients as well, and asks for too little.
+/// Number of refusals in a row during which only the service's own wait counts. A service that is still out of room after those
+/// has other clients as well, and asks for too little.
 const TRUSTED_REFUSALS: u32 = 5;
 
 /// The attempts that one command has left.
@@ -67,8 +67,8 @@ impl Retries {
         }
     }
 
-    /// Returns the same as [`Self::wait`], but `None` after a reply that did not come in time: for commands at the end of a run, which has
-    /// waited enough.
+    /// Returns the same as [`Self::wait`], but `None` after a reply that did not come in time: for commands at the end of a run,
+    /// which has waited enough.
     pub(crate) fn wait_unless_silent(&mut self, cause: &ServerError) -> Option<Duration> {
         self.wait(cause).filter(|_| !cause.is_timeout())
     }
@@ -176,7 +176,8 @@ mod tests {
             names.sort();
             names
         };
-        // `find` retries whole reads, `insert` what was not inserted; `delete` leaves them to the batch; `lag`, `load` and `oplog` poll.
+        // `find` retries whole reads, `insert` what was not inserted; `delete` leaves them to the batch; `lag`, `load` and
+        // `oplog` poll.
         assert_eq!(names(".send_once("), ["delete", "find", "insert", "lag", "load", "oplog"]);
         assert_eq!(names(".open_once("), ["find"]);
         assert_eq!(names("transport.run("), ["meter", "recognise"]);

@@ -1,4 +1,5 @@
-//! The question to a server whether it is still at work on a command. It tells a command that takes long from one whose reply is lost.
+//! The question to a server whether it is still at work on a command. It tells a command that takes long from one whose reply is
+//! lost.
 
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument, doc};
@@ -17,7 +18,8 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Creates the question about a command; `None` for a command without a comment, which cannot be told from those of other clients.
+    /// Creates the question about a command; `None` for a command without a comment, which cannot be told from those of other
+    /// clients.
     pub(crate) fn about(command: &ServerCommand) -> Option<Self> {
         let (name, value) = command.body.iter().next()?.ok()?;
         let comment = comment(&command.body).or_else(|| comment(value.as_document()?))?;
@@ -28,8 +30,8 @@ impl Question {
         Some(Self { database: format!("{}.", command.database), name: name.as_str().to_owned(), collection, comment })
     }
 
-    /// Returns the command that asks, for the database `admin`. It needs no privilege: a user may see operations of his own (MongoDB manual,
-    /// "$currentOp", `allUsers`).
+    /// Returns the command that asks, for the database `admin`. It needs no privilege: a user may see operations of his own
+    /// (MongoDB manual, "$currentOp", `allUsers`).
     pub(crate) fn command(&self) -> Document {
         let places = ["command.comment", "command.explain.comment", "cursor.originatingCommand.comment"];
         let by_comment: Vec<Document> = places.iter().map(|place| doc! { *place: &self.comment }).collect();
@@ -46,8 +48,8 @@ impl Question {
         doc! { "aggregate": 1, "pipeline": stages.to_vec(), "cursor": {}, "comment": &self.comment }
     }
 
-    /// Tells from the reply whether the server is at work on the command, or on another one of this run that looks the same; `None` if the server
-    /// does not show commands with their comments, as it should show at least this one.
+    /// Tells from the reply whether the server is at work on the command, or on another one of this run that looks the same;
+    /// `None` if the server does not show commands with their comments, as it should show at least this one.
     pub(crate) fn answer(&self, reply: &Document) -> Option<bool> {
         let operations = reply.get_document("cursor").ok()?.get_array("firstBatch").ok()?;
         let mut operations = operations.iter().filter_map(Bson::as_document);

@@ -8,28 +8,30 @@ use super::error::ServerError;
 use super::transport::Patience;
 use crate::base::machine;
 
-/// The time that a command is waited for unless the connection string says otherwise (`socketTimeoutMS`): longer than any batch takes, and longer
-/// than a majority that is merely slow.
+/// The time that a command is waited for unless the connection string says otherwise (`socketTimeoutMS`): longer than any batch
+/// takes, and longer than a majority that is merely slow.
 ///
-/// It is for a server that answers its heartbeat and nothing else. A server that does not even answer its heartbeat is given up by the driver,
-/// with all its commands, after `heartbeatFrequencyMS` and `connectTimeoutMS`: 20 s by default.
+/// It is for a server that answers its heartbeat and nothing else. A server that does not even answer its heartbeat is given up
+/// by the driver, with all its commands, after `heartbeatFrequencyMS` and `connectTimeoutMS`: 20 s by default.
 pub(crate) const MAX_COMMAND_TIME: Duration = Duration::from_secs(600);
 
 /// Interval at which a server is asked whether it is still at work on a command.
 const ASK_EVERY: Duration = Duration::from_secs(30);
 
-/// Time without work on a command after which its reply is lost and not merely on its way: a batch of 16 MB may come over a slow line.
+/// Time without work on a command after which its reply is lost and not merely on its way: a batch of 16 MB may come over a slow
+/// line.
 const LAST_REPLY: Duration = Duration::from_secs(60);
 
 /// Maximum time to wait for a command that a server claims to be at work on.
 const MAX_RUNNING_TIME: Duration = Duration::from_secs(24 * 3600);
 
-/// Awaits the reply to a command as long as the patience lasts; after that it counts as lost. `is_running` asks the server whether it is still at
-/// work on the command, and returns `None` if the server does not tell; `remind` is called after each further [`MAX_COMMAND_TIME`] or shorter limit.
+/// Awaits the reply to a command as long as the patience lasts; after that it counts as lost. `is_running` asks the server
+/// whether it is still at work on the command, and returns `None` if the server does not tell; `remind` is called after each
+/// further [`MAX_COMMAND_TIME`] or shorter limit.
 ///
-/// The command runs in a task of its own, because the driver's futures should not be dropped half-way (its README, "Cancellation safety"). A
-/// command whose reply is lost is dropped all the same, and so is one that ends when it is no longer awaited: the driver then closes its connection,
-/// on which nothing can be sent any more (mongo-rust-driver 3.8 `cmap/worker.rs`, `check_in`).
+/// The command runs in a task of its own, because the driver's futures should not be dropped half-way (its README, "Cancellation
+/// safety"). A command whose reply is lost is dropped all the same, and so is one that ends when it is no longer awaited: the
+/// driver then closes its connection, on which nothing can be sent any more (mongo-rust-driver 3.8 `cmap/worker.rs`, `check_in`).
 pub(crate) async fn reply_in_time<T, F>(
     (patience, ends_unawaited): (Patience, bool),
     command: impl Future<Output = Result<T, ServerError>> + Send + 'static,
@@ -152,8 +154,8 @@ mod tests {
         assert_eq!(reply_within(MAX_COMMAND_TIME, async { Ok(3) }).await, Ok(3));
     }
 
-    /// Waits for a reply that comes after `time`, if ever. `answers` are the server's; the last one is repeated. Returns the time waited, and the
-    /// times of the reminders.
+    /// Waits for a reply that comes after `time`, if ever. `answers` are the server's; the last one is repeated. Returns the time
+    /// waited, and the times of the reminders.
     async fn waited(
         limit: Duration,
         time: Option<Duration>,

@@ -1,6 +1,7 @@
 //! The seam to MongoDB: commands go in, replies and errors come out.
 //!
-//! [`super::driver::Driver`] speaks to servers; a model of a server can take its place. The seam has no clock and no state of its own.
+//! [`super::driver::Driver`] speaks to servers; a model of a server can take its place. The seam has no clock and no state of its
+//! own.
 
 use std::time::Duration;
 
@@ -38,8 +39,8 @@ pub(crate) struct ServerCommand {
     pub read_preference: ReadPreference,
     pub patience: Patience,
     pub extent: Extent,
-    /// Whether the command ends when it is no longer awaited: it is not sent if it has not been, and its connection is closed if it has. Otherwise it
-    /// goes on unwatched.
+    /// Whether the command ends when it is no longer awaited: it is not sent if it has not been, and its connection is closed if
+    /// it has. Otherwise it goes on unwatched.
     pub ends_unawaited: bool,
 }
 
@@ -48,7 +49,8 @@ pub(crate) struct ServerCommand {
 pub(crate) enum Patience {
     /// The reply counts as lost after this time.
     Limit(Duration),
-    /// The reply counts as lost once the server is no longer at work on the command. A server that does not tell is given this time.
+    /// The reply counts as lost once the server is no longer at work on the command. A server that does not tell is given this
+    /// time.
     WhileRunning(Duration),
 }
 

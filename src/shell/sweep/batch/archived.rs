@@ -143,8 +143,8 @@ async fn archive_part(
     };
     let is_range = matches!(part, Restriction::Range { .. });
     let Some(file) = file(sweep, archive).await? else { return Ok(Read::Ended) };
-    // The lock is held from before the documents are read until they are written, so that of two states of one document the later one comes
-    // later in the file.
+    // The lock is held from before the documents are read until they are written, so that of two states of one document the later
+    // one comes later in the file.
     let file = file.lock_owned().await;
     let max_bytes = if halves.is_some() || is_range { MAX_PART_BYTES } else { usize::MAX };
     let Some(documents) = sweep.unless_ended(read(sweep, &part, &Document::new(), max_bytes)).await else {

@@ -1,5 +1,5 @@
-//! Decides what follows each reply to a batch: go on, ask again, send it in parts, or give it up. Decisions only: replies and chance come in as
-//! values, waits go out as values.
+//! Decides what follows each reply to a batch: go on, ask again, send it in parts, or give it up. Decisions only: replies and
+//! chance come in as values, waits go out as values.
 
 use std::time::Duration;
 
@@ -66,9 +66,11 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct BatchResult {
     pub deleted: u64,
-    /// The part of `deleted` that the members had not confirmed at the end, or that a fail-over may have brought back before that.
+    /// The part of `deleted` that the members had not confirmed at the end, or that a fail-over may have brought back before
+    /// that.
     pub unconfirmed: u64,
-    /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have restored documents that were then deleted again.
+    /// Whether `deleted` is a lower bound: a reply was lost, or a fail-over may have restored documents that were then deleted
+    /// again.
     pub uncertain: bool,
     /// The reason why the batch is not done; `None` if it is.
     pub error: Option<DeleteError>,
@@ -248,8 +250,8 @@ impl Attempts {
             (Some(_), _) => self.unconfirmed,
             // A command that the members confirm confirms all earlier ones of the same primary too.
             (None, false) => 0,
-            // Of the deletes that the fail-over took back, only those that were done again are known: others may have changed or deleted the
-            // rest of the restored documents in between.
+            // Of the deletes that the fail-over took back, only those that were done again are known: others may have changed or
+            // deleted the rest of the restored documents in between.
             (None, true) => self.unconfirmed.saturating_sub(self.confirmed_after),
         }
     }

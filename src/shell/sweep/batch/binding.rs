@@ -1,7 +1,8 @@
 //! The collections that the sweep of a rule is bound to, and the looks that show whether they are still the same.
 //!
-//! Where commands name a collection by its UUID, the server looks. Elsewhere the catalog is looked at before the first delete, again where the last look
-//! is older than [`LOOK_EVERY`] when a delete is about to be sent, and before a rule is called complete.
+//! Where commands name a collection by its UUID, the server looks. Elsewhere the catalog is looked at before the first delete,
+//! and before a rule is called complete. It is looked at again when a delete is about to be sent and the last look is older than
+//! [`LOOK_EVERY`].
 
 use std::time::Duration;
 

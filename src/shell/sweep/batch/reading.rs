@@ -62,7 +62,8 @@ pub(crate) fn plan_has(plan: &Document, key: &str, value: &Bson) -> bool {
     })
 }
 
-/// Returns the expired documents that a restriction names, whole if the projection is empty; `None` if they take more than `max_bytes`.
+/// Returns the expired documents that a restriction names, whole if the projection is empty; `None` if they take more than
+/// `max_bytes`.
 pub(crate) async fn read(
     sweep: &RuleSweep,
     restriction: &Restriction,

@@ -31,9 +31,9 @@ pub(crate) struct Sent {
     pub result: BatchResult,
 }
 
-/// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease is over. A
-/// reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost; one that is outstanding when the lease ends
-/// counts as lost soon after. `parents` are those of the children that the restriction names.
+/// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease
+/// is over. A reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost; one that is
+/// outstanding when the lease ends counts as lost soon after. `parents` are those of the children that the restriction names.
 pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, parents: Option<&Parents>) -> Sent {
     let RuleSweep { deployment, rule, write_concern, grant, .. } = sweep;
     let namespace = &rule.namespace;
@@ -79,8 +79,8 @@ pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
                 }
             },
         };
-        // The process may be suspended between any two steps, and the command may wait for a server or a connection: what goes out under the
-        // lease ends with it on the server as well.
+        // The process may be suspended between any two steps, and the command may wait for a server or a connection: what goes
+        // out under the lease ends with it on the server as well.
         if let Some(gone) = sweep.pause.gone() {
             // All that was waited for, and read, is asked again after it.
             let begun = Instant::now();
@@ -169,8 +169,9 @@ pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
     Sent { is_sent, is_cut_short, out_of_lease, latency, result }
 }
 
-/// Has the lease renewed and the holds read at once, after the server found a delete late: its clock may have been set forward, and then it finds all of
-/// them late that rely on an earlier reading. A look at parents is repeated before each command in any case.
+/// Has the lease renewed and the holds read at once, after the server found a delete late: its clock may have been set forward,
+/// and then it finds all of them late that rely on an earlier reading. A look at parents is repeated before each command in any
+/// case.
 async fn read_again(sweep: &RuleSweep) {
     let lease = async {
         if let Some(lease) = &sweep.lease {

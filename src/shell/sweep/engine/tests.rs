@@ -58,8 +58,8 @@ pub(in crate::shell::sweep) async fn with_run<T>(limits: &Limits, act: impl Asyn
     act(RunContext { run_id: "r", budget: &budget, progress: &progress, stop: &stop, watches: &Watches::none() }).await
 }
 
-/// Returns the sweep of a rule on a service that knows no `collectionUUID`, whose catalog shows a collection with these bytes in its UUID. The rule was planned
-/// for that of sevens.
+/// Returns the sweep of a rule on a service that knows no `collectionUUID`, whose catalog shows a collection with these bytes in
+/// its UUID. The rule was planned for that of sevens.
 fn of_collection(byte: u8, after: Option<ScriptedReply>) -> (Arc<Script>, Arc<RuleSweep>) {
     let info = doc! { "uuid": Uuid::from_bytes([byte; 16]) };
     let listed = [Batch(vec![doc! { "name": "c", "type": "collection", "info": info }]), Last];

@@ -25,9 +25,9 @@ impl<'a> ChildSweep<'a> {
         Self { child, place: ChildPlace::of(child), engine }
     }
 
-    /// Deletes the children that a pass finds. Some that were archived change before they are deleted, and are found by another pass. Returns the number of
-    /// those that are kept, because they change again and again, or cannot be compared with what was archived. `in_time` is a further condition on their
-    /// `_id`s.
+    /// Deletes the children that a pass finds. Some that were archived change before they are deleted, and are found by another
+    /// pass. Returns the number of those that are kept, because they change again and again, or cannot be compared with what was
+    /// archived. `in_time` is a further condition on their `_id`s.
     ///
     /// Errors: the end of the sweep, if it comes earlier.
     pub(super) async fn delete_found(

@@ -15,8 +15,9 @@ use crate::shell::server::wire::error::ServerError;
 const ABSENT_AT_ONCE: usize = 1000;
 
 impl ParentSweep<'_> {
-    /// Deletes the orphans, if the rule asks for it: by the times in their ObjectIds none of that parent is younger than [`parents::ORPHAN_SECONDS`], so that
-    /// none belongs to an upload in flight. They go within what the parents have left of the limits.
+    /// Deletes the orphans, if the rule asks for it: by the times in their ObjectIds none of that parent is younger than
+    /// [`parents::ORPHAN_SECONDS`], so that none belongs to an upload in flight. They go within what the parents have left of the
+    /// limits.
     ///
     /// Errors: the end of the sweep, if it comes earlier, or the reason why no child may be taken for an orphan any more.
     pub(super) async fn delete_orphans(&mut self) -> Result<(), End> {
@@ -31,7 +32,8 @@ impl ParentSweep<'_> {
         Ok(())
     }
 
-    /// Deletes the orphans of one collection that a pass over it finds. Returns whether there are more, and a further pass may get on.
+    /// Deletes the orphans of one collection that a pass over it finds. Returns whether there are more, and a further pass may
+    /// get on.
     ///
     /// Errors: those of [`Self::delete_orphans`].
     async fn delete_orphans_of(&mut self, index: usize, limits: &OrphanLimits) -> Result<bool, End> {
@@ -70,7 +72,8 @@ impl ParentSweep<'_> {
         Ok(found.has_more && deleted > 0)
     }
 
-    /// Checks, before the first of them goes, that the orphans which were found are still no larger a share of their collection than the rule allows.
+    /// Checks, before the first of them goes, that the orphans which were found are still no larger a share of their collection
+    /// than the rule allows.
     ///
     /// Errors: the end of the sweep, with the reason.
     async fn may_be_orphans(&mut self, index: usize, limits: &OrphanLimits, found: u64) -> Result<(), End> {

@@ -59,7 +59,8 @@ async fn with_parents<T>(sweep: &Arc<RuleSweep>, act: impl AsyncFnOnce(&mut Pare
     with_run(&Limits::default(), async |run| act(&mut ParentSweep::new(sweep, family, run, run)).await).await
 }
 
-/// Finishes a journal with one entry, of parent 1 and with children in these places. Returns the commands that were sent after the entry was read.
+/// Finishes a journal with one entry, of parent 1 and with children in these places. Returns the commands that were sent after
+/// the entry was read.
 async fn finish(places: &[(&str, &str)], after: impl IntoIterator<Item = ScriptedReply>) -> Vec<Document> {
     let children: Vec<Document> =
         places.iter().map(|(namespace, field)| doc! { "namespace": *namespace, "field": *field }).collect();
@@ -212,8 +213,8 @@ async fn what_became_of_the_children_is_added_to_what_became_of_the_parents() {
     .await;
 }
 
-/// Deletes what a pass has found: the orphans of one parent, if any is still there, among others that the pass could tell of or not. Returns whether
-/// they are looked for again.
+/// Deletes what a pass has found: the orphans of one parent, if any is still there, among others that the pass could tell of or
+/// not. Returns whether they are looked for again.
 async fn pass(parents: &mut ParentSweep<'_>, script: &Script, is_there: bool, has_more: bool) -> bool {
     let id = ObjectId::from_bytes([1; 12]);
     let old = doc! { "_id": 7, "first": id, "last": id, "count": 1 };

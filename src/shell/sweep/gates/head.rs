@@ -33,7 +33,8 @@ impl HeadGate {
         self.last = Some((took, Instant::now()));
     }
 
-    /// Returns the reason why the rule has to wait, and the time until the next query; `None` if it need not, or that query is due.
+    /// Returns the reason why the rule has to wait, and the time until the next query; `None` if it need not, or that query is
+    /// due.
     pub(crate) fn too_long(&self) -> Option<(String, Duration)> {
         let (took, _) = self.last.filter(|_| !self.is_due())?;
         Some((took.too_long(self.max)?, self.until_next()))

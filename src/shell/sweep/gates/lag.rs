@@ -56,8 +56,8 @@ impl Drop for Unconfirmed<'_> {
     }
 }
 
-/// Returns the deployment's write concern. Under `maxLag` the wait for it is bounded, and a majority has to confirm if the lag of the members
-/// is unknown.
+/// Returns the deployment's write concern. Under `maxLag` the wait for it is bounded, and a majority has to confirm if the lag of
+/// the members is unknown.
 pub(crate) fn write_concern(of_deployment: &Document, lag: Option<&LagGate>, source: &LagSource) -> Document {
     let mut concern = of_deployment.clone();
     let Some(lag) = lag else { return concern };

@@ -9,7 +9,8 @@ use crate::core::pace::ENOUGH;
 use crate::core::pace::pressure::{Growth, Load, Pressure, UNWATCHED};
 use crate::shell::server::watch::load::{LoadFindings, LoadSource, LoadView};
 
-/// Time between two looks at the server while it is spared: its dirty bytes can fall from the limit to almost none within a quarter of a second.
+/// Time between two looks at the server while it is spared: its dirty bytes can fall from the limit to almost none within a
+/// quarter of a second.
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// Time until an early look at the server is expected.
@@ -150,8 +151,8 @@ impl PressureGate {
         self.last_timed = Some((Instant::now(), latency));
     }
 
-    /// Whether the gate stays closed as long as the pressure lasts. Otherwise a small batch may pass now and then: the policy does not ask for a gate, and a
-    /// server that is always under pressure would never be swept.
+    /// Whether the gate stays closed as long as the pressure lasts. Otherwise a small batch may pass now and then: the policy
+    /// does not ask for a gate, and a server that is always under pressure would never be swept.
     pub(crate) fn is_strict(&self) -> bool {
         self.max_dirty.is_some()
     }
@@ -184,7 +185,8 @@ mod tests {
         gate.ended(500);
         assert!(gate.is_used_up());
 
-        // The second batch is still in flight; the first one took half as much as was assumed, which counts for more than what was assumed.
+        // The second batch is still in flight; the first one took half as much as was assumed, which counts for more than what
+        // was assumed.
         sender.send_replace(seen(2, 116));
         let (bytes, documents) = (65_536.0 * 80.0 + 16.0 * MIB as f64, 80.0 + 500.0);
         let most = (84.0 * MIB as f64 / 2.0 / (bytes / documents)) as u32;

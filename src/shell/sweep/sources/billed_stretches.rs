@@ -1,5 +1,5 @@
-//! Stretches of the date along its index, or of the `_id` without one, for services that bill each document that a command loads: each is
-//! deleted by one command, which loads every document once. How many documents it holds is not known before.
+//! Stretches of the date along its index, or of the `_id` without one, for services that bill each document that a command loads:
+//! each is deleted by one command, which loads every document once. How many documents it holds is not known before.
 
 use std::sync::atomic::Ordering;
 
@@ -15,13 +15,14 @@ use crate::shell::sweep::{NextBatch, RuleSweep};
 pub(crate) struct BilledStretches<'a> {
     sweep: &'a RuleSweep,
     stretches: Stretches,
-    /// The units that the rule had cost when the last stretch was handed out, and the number of documents that it was meant to hold.
+    /// The units that the rule had cost when the last stretch was handed out, and the number of documents that it was meant to
+    /// hold.
     handed_out: Option<(f64, u64)>,
 }
 
 impl<'a> BilledStretches<'a> {
-    /// Opens a pass; `None` if the documents have to be found before, or stretches cannot be guessed. `limits_documents` says whether the run has
-    /// a limit that a stretch cannot keep.
+    /// Opens a pass; `None` if the documents have to be found before, or stretches cannot be guessed. `limits_documents` says
+    /// whether the run has a limit that a stretch cannot keep.
     pub(crate) async fn open(sweep: &'a RuleSweep, limits_documents: bool) -> Result<Option<Self>> {
         let RuleSweep { deployment, rule, .. } = sweep;
         if limits_documents || rule.finds_first() {

@@ -16,8 +16,8 @@ use crate::shell::server::wire::find::{Cursor, Query};
 use crate::shell::sweep::batch::reading::plan_has;
 use crate::shell::sweep::{NextBatch, RuleSweep};
 
-/// Maximum bytes of the `_id`s of a batch, and of the predicates where each `_id` has one of its own: a command may be 16 MB long, and `_id`s
-/// that are documents can be large.
+/// Maximum bytes of the `_id`s of a batch, and of the predicates where each `_id` has one of its own: a command may be 16 MB
+/// long, and `_id`s that are documents can be large.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// Bytes of an `_id` in a list besides its value: the type, and the number of the place.

@@ -1,6 +1,7 @@
 //! The children of parents that are gone, found page by page along the index on the field that names the parent.
 //!
-//! Nothing is said here of the parents: each delete of a page looks for them at its last moment ([`crate::shell::sweep::batch::fresh`]).
+//! Nothing is said here of the parents: each delete of a page looks for them at its last moment
+//! ([`crate::shell::sweep::batch::fresh`]).
 
 use std::sync::Arc;
 
@@ -74,7 +75,8 @@ impl<'a> ChildPages<'a> {
         Ok(NextBatch::Batch { restriction: Box::new(restriction), documents })
     }
 
-    /// Returns the next child; `None` after the last one, and if the pass has to begin again while a page is being put together (`has_page`).
+    /// Returns the next child; `None` after the last one, and if the pass has to begin again while a page is being put together
+    /// (`has_page`).
     async fn next(&mut self, has_page: bool) -> std::result::Result<Option<RawDocumentBuf>, String> {
         let Self { sweep, field, parents, living, in_time, pass, .. } = self;
         let open = async || {

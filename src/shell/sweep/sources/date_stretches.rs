@@ -1,7 +1,8 @@
-//! Stretches of the dates of a rule, for servers that sort in memory and delete along an index: the ends come from a sample of the dates that can
-//! have expired.
+//! Stretches of the dates of a rule, for servers that sort in memory and delete along an index: the ends come from a sample of
+//! the dates that can have expired.
 //!
-//! The sample is read once. What the stretches leave, such as more documents of one date than a batch may take, is found by `_id` afterwards.
+//! The sample is read once. What the stretches leave, such as more documents of one date than a batch may take, is found by `_id`
+//! afterwards.
 
 use bson::{Bson, DateTime, doc};
 
@@ -96,8 +97,8 @@ impl Ends {
         Self { dates, weight: 1.0 / rate, done: 0, begin: None }
     }
 
-    /// Returns the first and the last date of the next stretch, and about how many documents it has: `max` at most. Leaves out dates with more
-    /// documents than that.
+    /// Returns the first and the last date of the next stretch, and about how many documents it has: `max` at most. Leaves out
+    /// dates with more documents than that.
     fn next(&mut self, max: u64) -> Option<(Option<DateTime>, DateTime, u64)> {
         // A cast from float truncates, and saturates.
         let most = (max as f64 / self.weight) as usize;

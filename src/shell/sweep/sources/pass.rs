@@ -8,7 +8,8 @@ use crate::shell::server::wire::find::Cursor;
 use crate::shell::server::wire::retry::Retries;
 use crate::shell::sweep::{NextBatch, RuleSweep};
 
-/// One pass over documents that are to be deleted. Deleted documents are not found again, so that a new cursor continues where the old one ended.
+/// One pass over documents that are to be deleted. Deleted documents are not found again, so that a new cursor continues where
+/// the old one ended.
 pub(crate) struct Pass<'a> {
     sweep: &'a RuleSweep,
     /// The namespace under which retries are logged.
@@ -37,8 +38,8 @@ impl<'a> Pass<'a> {
         if self.next.is_some() { NextBatch::More } else { NextBatch::Exhausted }
     }
 
-    /// Returns the next document; `None` after the last one. If the pass has to begin again while a batch is being put together (`has_batch`), also
-    /// returns `None`: the new cursor finds the documents of that batch as well until they are deleted.
+    /// Returns the next document; `None` after the last one. If the pass has to begin again while a batch is being put together
+    /// (`has_batch`), also returns `None`: the new cursor finds the documents of that batch as well until they are deleted.
     ///
     /// Errors: the reason why the pass cannot go on.
     pub(crate) async fn next(

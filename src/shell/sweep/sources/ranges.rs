@@ -1,4 +1,5 @@
-//! Ranges of the date along its index, oldest first, or of the `_id`: `lo < key <= hi`, with about as many documents as a batch may take.
+//! Ranges of the date along its index, oldest first, or of the `_id`: `lo < key <= hi`, with about as many documents as a batch
+//! may take.
 //!
 //! The ends are found by reading only the index, and no cursor stays open between batches. A range says nothing about expiry: the
 //! delete repeats the rule's predicate next to it.
@@ -38,8 +39,8 @@ pub(crate) struct Ranges<'a> {
 }
 
 impl<'a> Ranges<'a> {
-    /// Opens a pass over the index on the date. Returns `None` if the index does not allow ranges: it is multikey, does not begin with the date, or
-    /// has not the order of the dates.
+    /// Opens a pass over the index on the date. Returns `None` if the index does not allow ranges: it is multikey, does not begin
+    /// with the date, or has not the order of the dates.
     pub(crate) async fn of_dates(sweep: &'a RuleSweep, rate: Option<u32>) -> Result<Option<Self>, ServerError> {
         let expiry = &sweep.rule.expiry;
         let is_sorted = expiry.format.is_sorted_by_index();
@@ -52,9 +53,10 @@ impl<'a> Ranges<'a> {
         Ok(usable.then_some(ranges))
     }
 
-    /// Opens a pass over the `_id`s of a collection without a usable index, or of buckets: the server examines each document once, while it deletes.
-    /// Returns `None` if ranges would be worse than one read of the collection: the order of `_id`s that are not ObjectIds may be unrelated to the
-    /// order in which the documents are stored, and a comparison covers values of one type only.
+    /// Opens a pass over the `_id`s of a collection without a usable index, or of buckets: the server examines each document
+    /// once, while it deletes. Returns `None` if ranges would be worse than one read of the collection: the order of `_id`s that
+    /// are not ObjectIds may be unrelated to the order in which the documents are stored, and a comparison covers values of one
+    /// type only.
     pub(crate) async fn of_ids(sweep: &'a RuleSweep, rate: Option<u32>) -> Result<Option<Self>, ServerError> {
         let RuleSweep { deployment, rule, .. } = sweep;
         // The same `_id` can be on two shards, and a range of one document might then end where it begins.

@@ -197,7 +197,8 @@ fn find(random: &mut Rng, namespace: &Namespace, rule: &SweepRule) -> Step {
     if body.get("hint") == Some(&doc! { "_id": 1 }.into()) && random.u8(0..3) == 0 {
         for bound in ["min", "max"] {
             if random.bool() {
-                // A bound that is left out is the end of all keys, and a mongod refuses a range from an end to itself. The program sends no such end.
+                // A bound that is left out is the end of all keys, and a mongod refuses a range from an end to itself. The
+                // program sends no such end.
                 let id =
                     Some(likely_id(random)).filter(|id| !matches!(id, Bson::MinKey | Bson::MaxKey)).unwrap_or(Bson::Int32(0));
                 body.insert(bound, doc! { "_id": id });
@@ -211,8 +212,8 @@ fn find(random: &mut Rng, namespace: &Namespace, rule: &SweepRule) -> Step {
         // From keys, a position in an array is read as the name of a field, or not, depending on the plan.
         0 if rule.expiry.field.contains(".0") => {}
         0 => {
-            // A mongod reads one field from the keys of an index, which show other values than the documents, wherever it sees that an index
-            // serves the filter. The program asks for one field only in a range of it.
+            // A mongod reads one field from the keys of an index, which show other values than the documents, wherever it sees
+            // that an index serves the filter. The program asks for one field only in a range of it.
             body.insert("projection", doc! { "_id": 0, &rule.expiry.field: 1 });
             body.insert("filter", rules::bounds(random, rule));
         }

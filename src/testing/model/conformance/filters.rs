@@ -67,8 +67,8 @@ fn condition(random: &mut Rng, depth: u8) -> Bson {
     if operator == "$not" && depth == 0 { doc! { "$exists": true }.into() } else { doc! { operator: operand }.into() }
 }
 
-/// Replaces symbols that a condition on a field has as operands with texts. A mongod 6.0.5 fails with code 4457011 on the negation of a comparison
-/// with a symbol, a type that is deprecated and that the program itself never sends in a filter.
+/// Replaces symbols that a condition on a field has as operands with texts. A mongod 6.0.5 fails with code 4457011 on the
+/// negation of a comparison with a symbol. That type is deprecated, and the program itself never sends it in a filter.
 fn without_symbols(condition: Bson) -> Bson {
     match condition {
         Bson::Symbol(text) => text.into(),

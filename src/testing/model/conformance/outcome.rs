@@ -70,8 +70,8 @@ pub(super) fn shown(value: &Bson) -> String {
     format!("{value:?}")
 }
 
-/// Returns the result of an aggregation with its least and greatest values, if they are numbers, without their types: which of several equal
-/// numbers is kept depends on the engine in which a server runs the stage.
+/// Returns the result of an aggregation with its least and greatest values, if they are numbers, without their types: which of
+/// several equal numbers is kept depends on the engine in which a server runs the stage.
 fn with_comparable_ends(value: Bson) -> Bson {
     match value {
         Bson::Document(fields) => {

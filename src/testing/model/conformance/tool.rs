@@ -150,8 +150,8 @@ impl Call {
                 let mut found = count::expired_and_forecast(deployment, &rule, None).await;
                 let filters_date = rule.selection.filter.iter().any(|filter| filter.to_string().contains(&rule.expiry.field));
                 if (rule.expiry.not_before_1970 || filters_date) && rule.selection.index.is_some() {
-                    // An index with arrays serves one of the two bounds, whichever plan a mongod finds faster, so that it may or may not begin
-                    // with a document that has an earlier date as well.
+                    // An index with arrays serves one of the two bounds, whichever plan a mongod finds faster. So it may or may
+                    // not begin with a document that has an earlier date as well.
                     found = found.map(|(expired, units)| (Expired { oldest: None, ..expired }, units));
                 }
                 Outcome::of(found)

@@ -68,7 +68,8 @@ struct Event<'a> {
     /// Name of the first or the last of them.
     parent: &'a str,
     is_there: bool,
-    /// The time of the entry in the journal before a run ended the last one, and the collections whose documents had to go with it; `None` if others did.
+    /// The time of the entry in the journal before a run ended the last one, and the collections whose documents had to go with
+    /// it; `None` if others did.
     by_run: Option<(i64, &'a BTreeSet<usize>)>,
     /// The server's clock.
     at: i64,
@@ -291,7 +292,8 @@ impl FamilyJudge {
         self.children.get(&(namespace.to_owned(), id)).and_then(|writes| writes.last().copied()).unwrap_or(0)
     }
 
-    /// Returns a child that is left in a collection, of parents with a key, the last of which a run deleted by a rule with these children.
+    /// Returns a child that is left in a collection, of parents with a key, the last of which a run deleted by a rule with these
+    /// children.
     fn left_of(&self, number: usize, parent: &Bson, documents: impl Fn(&str) -> Vec<Document>) -> Option<String> {
         let child = &self.family.collections[number];
         let life = self.life(&(child.parent_field, name_of(parent)));
@@ -317,7 +319,8 @@ impl FamilyJudge {
         Some(format!("{left} is left in {}, whose parent a run deleted", child.namespace))
     }
 
-    /// Judges that no child of a parent that runs deleted is left, but of those that the journal names if `excuses`. Returns what is wrong.
+    /// Judges that no child of a parent that runs deleted is left, but of those that the journal names if `excuses`. Returns what
+    /// is wrong.
     pub(super) fn left(&self, documents: impl Fn(&str) -> Vec<Document>, excuses: bool) -> Option<String> {
         let entries = documents(JOURNAL);
         self.family.collections.iter().enumerate().find_map(|(number, child)| {
@@ -342,8 +345,8 @@ impl FamilyJudge {
         if self.family.orphans { shares.fold(0.0, f64::max) } else { 0.0 }
     }
 
-    /// Returns a child without a parent that has to go by a rule with `orphans`, where the run judged expiry at this time. Parents that the run itself
-    /// has deleted were there when it looked for orphans.
+    /// Returns a child without a parent that has to go by a rule with `orphans`, where the run judged expiry at this time.
+    /// Parents that the run itself has deleted were there when it looked for orphans.
     pub(super) fn old_orphan(
         &self,
         number: usize,

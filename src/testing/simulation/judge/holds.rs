@@ -75,8 +75,8 @@ impl HoldsJudge {
         }
     }
 
-    /// Returns the hold that forbids that a delete takes a document; `None` if none does. `begun` is the time at which the delete began; one that is
-    /// gone from the primary is in force as long as a majority has it.
+    /// Returns the hold that forbids that a delete takes a document; `None` if none does. `begun` is the time at which the delete
+    /// began; one that is gone from the primary is in force as long as a majority has it.
     pub(super) fn forbids(&self, document: &Document, begun: i64, server: &View<'_>) -> Option<String> {
         let is_in_force = |state: &State| match state.ended {
             Some((_, ended)) if ended <= begun => server.has_majority(HOLDS, |hold| *hold == state.hold),

@@ -108,7 +108,8 @@ impl Judge {
         }
     }
 
-    /// Judges that the last run has deleted everything that it may delete: there was no trouble. `documents` are those that are left in a namespace.
+    /// Judges that the last run has deleted everything that it may delete: there was no trouble. `documents` are those that are
+    /// left in a namespace.
     pub(in crate::testing::simulation) fn last(&self, report: &Report, documents: impl Fn(&str) -> Vec<Document>, now: i64) {
         let facts = self.facts.lock();
         let as_of = report.as_of.map(|as_of| as_of.0.timestamp_millis()).unwrap_or_default();
@@ -194,8 +195,8 @@ impl Judge {
                 Err(why) => self.trace.violated(|| format!("the archive of {} cannot be read: {why}", gone.run)),
             }
         }
-        // A delete may find a document again that others write while it is carried out, and one whose reply was lost is sent again. Nothing can rule that
-        // out.
+        // A delete may find a document again that others write while it is carried out, and one whose reply was lost is sent
+        // again. Nothing can rule that out.
         let once = |run: &str, namespace: Option<&str>| {
             // Orphans count towards the limits of the rule of their parents.
             let orphans = facts.children.iter().filter(|gone| gone.is_orphan);

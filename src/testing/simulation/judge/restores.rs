@@ -1,4 +1,5 @@
-//! Judges what runs of `restore` write: the state that was archived last, of documents that are gone, children before their parents.
+//! Judges what runs of `restore` write: the state that was archived last, of documents that are gone, children before their
+//! parents.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The classes into which an audit puts documents, as the model of a server evaluates them: one for each document, with the words and numbers that
-//! the report shows.
+//! The classes into which an audit puts documents, as the model of a server evaluates them: one for each document, with the words
+//! and numbers that the report shows.
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, Timestamp, doc};

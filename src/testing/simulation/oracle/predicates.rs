@@ -1,5 +1,5 @@
-//! Compares the predicates of rules, as the model of a server evaluates them, with the oracle: every value around the instants at which something
-//! changes, with every ttl.
+//! Compares the predicates of rules, as the model of a server evaluates them, with the oracle: every value around the instants at
+//! which something changes, with every ttl.
 
 use bson::{Bson, DateTime, Document, doc};
 
@@ -117,7 +117,8 @@ fn a_predicate_selects_exactly_the_documents_that_have_expired() {
     for format in FORMATS {
         let mut documents = documents(format);
         if format == Format::Iso8601 {
-            // In a build for tests the expression for a string takes long. No cycle of the dates, ttls and statuses has a multiple of 5.
+            // In a build for tests the expression for a string takes long. No cycle of the dates, ttls and statuses has a
+            // multiple of 5.
             documents = documents.into_iter().step_by(5).collect();
         }
         for (expire_after, has_ttl) in [(Some(60), false), (Some(60), true), (None, true), (Some(0), true)] {

@@ -88,7 +88,8 @@ impl Mongod {
         format!("mongodb://127.0.0.1:{}/?directConnection=true{options}", self.port)
     }
 
-    /// Makes a client of the test's own: it waits for a server that a busy machine keeps from answering, where `sweeper` gives up.
+    /// Makes a client of the test's own: it waits for a server that a busy machine keeps from answering, where `sweeper` gives
+    /// up.
     pub(crate) async fn client(&self) -> Client {
         let patient = format!("{}&connectTimeoutMS=60000&serverSelectionTimeoutMS=60000", self.uri());
         Client::with_uri_str(patient).await.expect("a client")

@@ -1,8 +1,8 @@
 //! The differences between Azure Cosmos DB for MongoDB (RU) and mongod.
 //!
 //! Sources are Microsoft's pages on it: "Supported features and syntax", "Use MongoDB extension commands", "Indexing", "Time to
-//! live", "Troubleshoot common issues" (error codes), "Prevent rate-limiting errors", "Optimize request cost", and the issues named
-//! next to the facts that come from them. What no source says is marked as an assumption.
+//! live", "Troubleshoot common issues" (error codes). Then "Prevent rate-limiting errors", "Optimize request cost", and the
+//! issues named next to the facts that come from them. What no source says is marked as an assumption.
 
 mod budget;
 mod charges;
@@ -48,8 +48,8 @@ pub(crate) struct CosmosRu {
     pub api_version: &'static str,
     /// Whether `hello` is refused, as accounts of version 7.0 do: eclipse-basyx/basyx-java-server-sdk#452.
     pub refuses_hello: bool,
-    /// Whether `hello` and `buildInfo` have `_t`. The replies that show it are those of versions 3.2 and 3.4; that later versions keep
-    /// it is an assumption.
+    /// Whether `hello` and `buildInfo` have `_t`. The replies that show it are those of versions 3.2 and 3.4; that later versions
+    /// keep it is an assumption.
     pub shows_types: bool,
     /// Units per second of each container; `None` for no limit.
     pub units_per_second: Option<f64>,
@@ -59,8 +59,8 @@ pub(crate) struct CosmosRu {
     pub second: Duration,
     /// Whether refusals contain `RetryAfterMs`. Without: spring-projects/spring-data-mongodb#3196.
     pub names_wait: bool,
-    /// Whether the account has `DisableRateLimitingResponses`: the service repeats throttled requests itself ("Prevent rate-limiting
-    /// errors").
+    /// Whether the account has `DisableRateLimitingResponses`: the service repeats throttled requests itself ("Prevent
+    /// rate-limiting errors").
     pub repeats_requests: bool,
     /// Time after which a command ends with error 50. "Troubleshoot common issues": 60 seconds.
     pub time_limit: Duration,

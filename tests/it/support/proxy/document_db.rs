@@ -1,7 +1,7 @@
 //! The differences between mongod and the engine of Azure DocumentDB, formerly Azure Cosmos DB for MongoDB vCore.
 //!
-//! Sources: microsoft/documentdb (`pg_documentdb_gw` and `pg_documentdb`, by the files named below), and the pages "MQL compatibility" and
-//! "Service limits" of Azure DocumentDB.
+//! Sources: microsoft/documentdb (`pg_documentdb_gw` and `pg_documentdb`, by the files named below), and the pages "MQL
+//! compatibility" and "Service limits" of Azure DocumentDB.
 
 use std::io;
 
@@ -26,7 +26,8 @@ const UNKNOWN: [&str; 9] = [
     "profile",
 ];
 
-/// The number by which the estimate of `count` exceeds the documents of a collection, as after many deletes. Assumption: any number.
+/// The number by which the estimate of `count` exceeds the documents of a collection, as after many deletes. Assumption: any
+/// number.
 pub(crate) const ESTIMATE_EXCESS: i64 = 100_000;
 
 /// Settings of a cluster.
@@ -44,8 +45,8 @@ impl DocumentDb {
     pub(crate) async fn answer(&self, call: &mut Call<'_>) -> io::Result<Document> {
         let traits = Traits::of(&Bson::Document(call.command.clone()));
         if traits.has_let_of_two {
-            // The backend that evaluates it over arrays ends by a segmentation fault, and PostgreSQL ends all others. Observed at version
-            // 0.108; here every such expression ends the connection.
+            // The backend that evaluates it over arrays ends by a segmentation fault, and PostgreSQL ends all others. Observed at
+            // version 0.108; here every such expression ends the connection.
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         if traits.has_cond {
@@ -127,9 +128,10 @@ impl DocumentDb {
     }
 }
 
-/// Whether the engine finds the documents of a delete statement by walking all documents, or all that have expired: by a list of `_id`s, for only one
-/// value of `_id` becomes a condition on its index (`DeleteAllMatchingDocuments` of delete.c), or by a range next to a second condition on the
-/// same field. Observed at version 0.108: the planner walks the index by both conditions.
+/// Whether the engine finds the documents of a delete statement by walking all documents, or all that have expired. So it does by
+/// a list of `_id`s: only one value of `_id` becomes a condition on its index (`DeleteAllMatchingDocuments` of delete.c). So it
+/// does by a range next to a second condition on the same field. Observed at version 0.108: the planner walks the index by both
+/// conditions.
 pub(crate) fn is_scan(statement: &Document) -> bool {
     fn conditions<'a>(query: &'a Document, found: &mut Vec<(&'a str, &'a Bson)>) {
         for (key, value) in query {

@@ -27,8 +27,9 @@ pub(crate) fn bad_request(why: &str) -> Document {
     of_cosmos(2, "BadValue", &text)
 }
 
-/// Returns the error of PostgreSQL with this SQLSTATE as the gateway of the DocumentDB engine passes it on: as a number, six bits for each
-/// character. Source: microsoft/documentdb, `postgres_sqlstate_to_i32` in pg.rs of the gateway; `codeName`: responses/error.rs.
+/// Returns the error of PostgreSQL with this SQLSTATE as the gateway of the DocumentDB engine passes it on: as a number, six bits
+/// for each character. Source: microsoft/documentdb, `postgres_sqlstate_to_i32` in pg.rs of the gateway; `codeName`:
+/// responses/error.rs.
 pub(crate) fn sqlstate(state: &str, text: &str) -> Document {
     let code = state.bytes().rev().fold(0, |code, character| (code << 6) + i32::from(character - b'0'));
     failed(code, "DocumentDB error.", text)
@@ -69,8 +70,8 @@ pub(crate) fn throttled(wait: Option<Duration>) -> Document {
     doc! { "_t": "OKMongoResponse", "ok": 0, "code": 16_500, "errmsg": &text, "$err": text }
 }
 
-/// Returns the error of a command on metadata that throttling refused. The text is from the API for NoSQL: adobe/aio-lib-state#77;
-/// that it names a wait like other commands is an assumption.
+/// Returns the error of a command on metadata that throttling refused. The text is from the API for NoSQL:
+/// adobe/aio-lib-state#77; that it names a wait like other commands is an assumption.
 pub(crate) fn throttled_metadata(wait: Option<Duration>) -> Document {
     let wait = wait.map_or(String::new(), |wait| format!("RetryAfterMs={}, ", wait.as_millis()));
     let text = format!(

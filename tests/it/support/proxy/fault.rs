@@ -13,12 +13,13 @@ pub(crate) enum Fault {
     Answer { reply: Document, done: bool },
     /// The connection is closed, before or after the command has run (`done`).
     Close { done: bool },
-    /// The command runs, but its reply never comes, and the connection stays open. Assumption: a device between the two loses the reply.
+    /// The command runs, but its reply never comes, and the connection stays open. Assumption: a device between the two loses the
+    /// reply.
     Silence,
     /// The command starts after this delay.
     Delay(Duration),
-    /// The command is on its way until the gate opens, even if its sender has gone. Assumption: a network that was cut, or a server that was stopped, keeps
-    /// the bytes.
+    /// The command is on its way until the gate opens, even if its sender has gone. Assumption: a network that was cut, or a
+    /// server that was stopped, keeps the bytes.
     Hold(Gate),
     /// A `delete` stops with this write error if more documents are left after deleting this many. The engine of Azure DocumentDB
     /// then deletes none.

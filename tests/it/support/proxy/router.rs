@@ -1,7 +1,8 @@
 //! A mongos in front of several mongods, as mongos 6.0 routes; the documents, and what commands do to them, are the mongods' own.
 //!
-//! Played: inserts, updates, deletes, finds, aggregations, counts, cursors, statistics and explain on sharded and unsharded collections. Not
-//! played: moves of chunks, orphans, stale versions, and the round trips of a cursor: all documents of a query are read at once.
+//! Played: inserts, updates, deletes, finds, aggregations, counts, cursors, statistics and explain on sharded and unsharded
+//! collections. Not played: moves of chunks, orphans, stale versions, and the round trips of a cursor: all documents of a query
+//! are read at once.
 
 mod chunks;
 mod order;
@@ -21,7 +22,8 @@ pub(crate) use chunks::Sharded;
 use super::upstream::{Upstream, is_ok, whole};
 use super::{Call, errors};
 
-/// The router and what it knows of the cluster. The first shard is the primary shard of every database and has the database `config`.
+/// The router and what it knows of the cluster. The first shard is the primary shard of every database and has the database
+/// `config`.
 pub(crate) struct Router {
     /// Ports of the shards.
     shards: Vec<u16>,

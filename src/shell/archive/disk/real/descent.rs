@@ -1,4 +1,5 @@
-//! The way from a directory that a user named down to what is in it: step by step through open directories, so that no link is followed.
+//! The way from a directory that a user named down to what is in it: step by step through open directories, so that no link is
+//! followed.
 
 use std::ffi::OsStr;
 use std::io;

@@ -12,7 +12,8 @@ use crate::core::expiry::expression::when;
 /// Maximum number of fields that are named one by one. With more of them every statement would be long.
 const MAX_NAMES: usize = 100;
 
-/// The conditions on types for documents that all have the same fields of the same types, in addition to equality with their states.
+/// The conditions on types for documents that all have the same fields of the same types, in addition to equality with their
+/// states.
 #[derive(Debug, Default)]
 pub(super) struct TypeConditions {
     /// Conditions that need no expression, each for one field.
@@ -81,8 +82,8 @@ fn deepest(documents: &[DocumentState]) -> usize {
     documents.iter().map(|state| state.types.depth).max().unwrap_or(0)
 }
 
-/// Returns the names of the fields; `None` unless all documents have the same ones in the same order, each once, and an expression can name
-/// them.
+/// Returns the names of the fields; `None` unless all documents have the same ones in the same order, each once, and an
+/// expression can name them.
 fn same_names(documents: &[DocumentState]) -> Option<Vec<&str>> {
     let first = names(documents.first()?)?;
     let can_be_named = |name: &&str| !name.is_empty() && !name.starts_with('$') && !name.contains('.');

@@ -1,9 +1,11 @@
-//! The types of the values of a document. Equal values can be of different types, which the server's comparison does not tell apart.
+//! The types of the values of a document. Equal values can be of different types, which the server's comparison does not tell
+//! apart.
 
 use bson::raw::{RawBson, RawBsonRef};
 use bson::{RawArrayBuf, RawDocument};
 
-/// Maximum nesting of the values that are compared: every level nests the condition deeper as well, and the server takes 200 levels of BSON.
+/// Maximum nesting of the values that are compared: every level nests the condition deeper as well, and the server takes 200
+/// levels of BSON.
 pub(crate) const MAX_DEPTH: usize = 30;
 
 /// The types of all values of a document.

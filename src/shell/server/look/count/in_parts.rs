@@ -1,5 +1,5 @@
-//! Counts on a service that bills every document that a count loads, and gives up a command that costs more than a minute of the throughput:
-//! stretch by stretch, or page by page where stretches cannot be guessed.
+//! Counts on a service that bills every document that a count loads, and gives up a command that costs more than a minute of the
+//! throughput: stretch by stretch, or page by page where stretches cannot be guessed.
 
 use bson::doc;
 
@@ -16,7 +16,8 @@ use crate::shell::server::wire::retry::Retries;
 /// Documents of one page.
 const PAGE: u64 = 1000;
 
-/// Counts the documents of a selection of a rule, which is the rule's own or differs in its predicate; no further than to `enough`.
+/// Counts the documents of a selection of a rule, which is the rule's own or differs in its predicate; no further than to
+/// `enough`.
 pub(super) async fn count(deployment: &Deployment, rule: &SweepRule, selection: &Selection, enough: Option<u64>) -> Result<u64> {
     let is_enough = |count| enough.is_some_and(|enough| count >= enough);
     let mut count = 0;

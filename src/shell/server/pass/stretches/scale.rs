@@ -12,7 +12,8 @@ pub(super) enum Scale {
     ObjectId,
     /// Binary values of 16 bytes, such as UUIDs, with the subtype of the last one; as far as 15 bytes tell them apart.
     Binary(BinarySubtype),
-    /// Strings that begin with the part that the first and the last one have in common; as far as the next characters tell them apart.
+    /// Strings that begin with the part that the first and the last one have in common; as far as the next characters tell them
+    /// apart.
     Text(String),
 }
 
@@ -22,8 +23,8 @@ const VALUES: i128 = 95;
 const FIRST: u8 = b' ';
 
 impl Scale {
-    /// Returns the scale of the keys from the first to the last one; `None` if they have no distances. BSON sorts by type, binary values also by
-    /// length: if both ends are of one kind, so are all keys between.
+    /// Returns the scale of the keys from the first to the last one; `None` if they have no distances. BSON sorts by type, binary
+    /// values also by length: if both ends are of one kind, so are all keys between.
     pub(super) fn of(first: &Bson, last: &Bson) -> Option<Self> {
         match (first, last) {
             (Bson::DateTime(_), Bson::DateTime(_)) => Some(Self::Date),

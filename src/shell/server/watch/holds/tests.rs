@@ -106,7 +106,8 @@ async fn holds_that_are_asked_for_are_read_at_once_with_a_new_reading_of_the_clo
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_begins_with_holds_that_were_read_before_and_reads_them_again_in_time() {
-    // After how long the watch begins, when it reads, and when a delete after 10 s has its keys, in seconds since the read before.
+    // After how long the watch begins, when it reads, and when a delete after 10 s has its keys, in seconds since the read
+    // before.
     for (begins, reads, deletes) in [(0, 8, 10), (5, 8, 10), (12, 12, 12), (60, 60, 60)] {
         let script = Script::new([
             ScriptedReply::Reply(hello()),

@@ -61,7 +61,8 @@ fn pool_cleared(message: &str) -> ServerError {
     }
 }
 
-/// Returns the words of an error of the network, without debug text and without the number of the operating system, and the obstacle that they name.
+/// Returns the words of an error of the network, without debug text and without the number of the operating system, and the
+/// obstacle that they name.
 fn explained(words: &str) -> (Option<ConnectObstacle>, String) {
     match known(words) {
         Some((obstacle, said)) => (Some(obstacle), said),
@@ -69,7 +70,8 @@ fn explained(words: &str) -> (Option<ConnectObstacle>, String) {
     }
 }
 
-/// Returns the words of an error of the DNS. The resolver's own end in debug text where there is no record (hickory-resolver 0.26).
+/// Returns the words of an error of the DNS. The resolver's own end in debug text where there is no record (hickory-resolver
+/// 0.26).
 fn unresolved(message: &str) -> String {
     let why = brief(message);
     match why.trim_start_matches("DNS error: ") {

@@ -245,7 +245,8 @@ async fn a_batch_that_is_found_and_not_sent_leaves_its_part_of_the_limit_to_othe
     .await;
 }
 
-/// Returns what is seen of a server that others use, with a cache of 1000 MiB: so many of them hold data, and so many wait to be written.
+/// Returns what is seen of a server that others use, with a cache of 1000 MiB: so many of them hold data, and so many wait to be
+/// written.
 pub(super) fn seen(look: u64, cached: u64, dirty: u64) -> LoadFindings {
     let last = Load { cache_size: Some(1000 * MIB), cached: Some(cached * MIB), dirty: Some(dirty * MIB), ..Load::default() };
     LoadFindings::made_up(look, Some(Looks { last, before: None, is_unshared: false }))

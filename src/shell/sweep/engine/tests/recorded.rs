@@ -67,7 +67,8 @@ async fn the_sweep_ends_with_a_lease_that_is_lost_or_an_error_that_stays_and_not
     let timed_out = || DeleteError { confirmation_timed_out: true, ..error() };
     let lost = || Err(End::Partial(StopReason::LockLost));
     let failed = || Err(End::Failed("bad value".to_owned()));
-    // Whether it was sent, was cut short or lost its lease, its error, whether the rule has `maxLag`; the end, and whether a part was given up.
+    // Whether it was sent, was cut short or lost its lease, its error, whether the rule has `maxLag`; the end, and whether a part
+    // was given up.
     for (is_sent, is_cut_short, out_of_lease, error, has_lag, end, gave_up) in [
         (true, false, false, None, false, Ok(()), false),
         (true, true, false, None, false, Ok(()), true),

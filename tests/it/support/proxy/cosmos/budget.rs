@@ -1,8 +1,8 @@
 //! Request units per second: of each container, and of the metadata of the account.
 //!
 //! Microsoft, "Optimize request cost": a server honors requests until the units of the second are used up, and refuses those that
-//! follow in the same second. Nothing is saved for later. That seconds begin with the account, and that units spent beyond the last
-//! one of a second are missing in the next, are assumptions.
+//! follow in the same second. Nothing is saved for later. That seconds begin with the account, and that units spent beyond the
+//! last one of a second are missing in the next, are assumptions.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,11 +1,11 @@
 //! The cost of commands in request units.
 //!
-//! Microsoft, "Optimize request cost": a point read of 1 kB costs 1 unit, an insert of 1 kB without indexes 5.5, a replacement twice as
-//! much, and a query is charged by the documents that it loads. "Troubleshoot query issues": a query loads every document that its
-//! equality and range filters on indexed fields leave, and aggregations and counts load them as well.
+//! Microsoft, "Optimize request cost": a point read of 1 kB costs 1 unit, an insert of 1 kB without indexes 5.5, a replacement
+//! twice as much. A query is charged by the documents that it loads. "Troubleshoot query issues": a query loads every document
+//! that its equality and range filters on indexed fields leave, and aggregations and counts load them as well.
 //!
-//! Assumptions: 2.5 units for a query itself, 1 unit and 5.5 units for each further kilobyte, 0.5 units for each index that a write
-//! changes, the same for a delete as for an insert, and 1 unit for a command on metadata.
+//! Assumptions: 2.5 units for a query itself, 1 unit and 5.5 units for each further kilobyte, 0.5 units for each index that a
+//! write changes. A delete costs as much as an insert, and a command on metadata 1 unit.
 
 use std::io;
 

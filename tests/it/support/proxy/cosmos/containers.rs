@@ -1,8 +1,9 @@
-//! Collections that mongod cannot hold as they are: `_id` is unique for each value of the shard key only ("Indexing"), and documents
-//! have a time of their last change, `_ts`, which clients do not see ("Time to live").
+//! Collections that mongod cannot hold as they are: `_id` is unique for each value of the shard key only ("Indexing"), and
+//! documents have a time of their last change, `_ts`, which clients do not see ("Time to live").
 //!
-//! mongod holds them under another name, with `_id: {k: shard key, i: _id}` and `_ts`. A view under the real name shows them as clients
-//! see them, without those that have expired. Reads go to the view; commands that cannot go to a view go to the stored collection.
+//! mongod holds them under another name, with `_id: {k: shard key, i: _id}` and `_ts`. A view under the real name shows them as
+//! clients see them, without those that have expired. Reads go to the view; commands that cannot go to a view go to the stored
+//! collection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

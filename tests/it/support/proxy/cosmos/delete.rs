@@ -72,7 +72,8 @@ impl Account {
         Ok(reply)
     }
 
-    /// Spends units for the matching documents of a statement, at most for `most` of them, and returns those that they suffice for.
+    /// Spends units for the matching documents of a statement, at most for `most` of them, and returns those that they suffice
+    /// for.
     ///
     /// A statement goes through the documents that its filter loads, and deletes those that match. That it waits for the next
     /// second while the command has only loaded documents, and is refused once it has deleted one, is an assumption.

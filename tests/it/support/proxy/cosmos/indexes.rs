@@ -117,8 +117,8 @@ impl Indexes {
         Ok(fields.chain(on_ts).collect())
     }
 
-    /// Drops the index on `_ts`, or lets mongod drop another one. Documents that had expired and were not deleted yet are seen again:
-    /// MicrosoftDocs/azure-docs#24025.
+    /// Drops the index on `_ts`, or lets mongod drop another one. Documents that had expired and were not deleted yet are seen
+    /// again: MicrosoftDocs/azure-docs#24025.
     pub(super) async fn drop(&self, call: &mut Call<'_>, namespace: &str, containers: &Containers) -> io::Result<Document> {
         let is_on_ts = match call.command.get("index") {
             Some(Bson::String(name)) => name == "_ts_1" || name == "*",

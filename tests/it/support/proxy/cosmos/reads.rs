@@ -54,8 +54,9 @@ impl Account {
         Ok(sorts.into_iter().find_map(|sort| indexed.why_not_sorted(sort)))
     }
 
-    /// Makes the order of a `find` the one that the tests expect of the service: partition after partition where values of `_id` are
-    /// the same, which is an assumption. Without a sort no order is promised; that of `_id` backwards shows who relies on one.
+    /// Makes the order of a `find` the one that the tests expect of the service: partition after partition where values of `_id`
+    /// are the same, which is an assumption. Without a sort no order is promised; that of `_id` backwards shows who relies on
+    /// one.
     fn order(&self, call: &mut Call<'_>, namespace: &str) {
         if call.name != "find" {
             return;
@@ -109,7 +110,8 @@ impl Account {
         let loaded = self.loaded(call.upstream, namespace, &filter).await?;
         let first =
             |stage: &str| stages.iter().find(|found| !found.contains_key("$match")).map(|found| found.contains_key(stage));
-        // That a pipeline loads only as many as it begins by taking, and otherwise all that its first filters leave, is an assumption.
+        // That a pipeline loads only as many as it begins by taking, and otherwise all that its first filters leave, is an
+        // assumption.
         let head = |count: Option<i64>| {
             let count = usize::try_from(count.unwrap_or(0)).unwrap_or(0);
             &loaded[..loaded.len().min(count)]
@@ -127,8 +129,8 @@ impl Account {
         Ok(loaded.iter().map(|document| charges::of_a_load(document.bytes)).sum())
     }
 
-    /// Returns the documents that a command with this filter loads if it goes through all of them, with the `_id`s under which mongod
-    /// shows them.
+    /// Returns the documents that a command with this filter loads if it goes through all of them, with the `_id`s under which
+    /// mongod shows them.
     async fn loaded(&self, upstream: &mut Upstream, namespace: &str, filter: &Document) -> io::Result<Vec<Loaded>> {
         let served = self.indexed(upstream, namespace).await?.served(filter);
         let place = namespace.split_once('.').unwrap_or_default();

@@ -11,8 +11,8 @@ use super::operators::{Unsupported, in_filter, in_pipeline, in_projection, in_up
 pub(super) const MAX_WRITES: i32 = 1000;
 pub(super) const MAX_MESSAGE_BYTES: i32 = 4 * 1024 * 1024;
 
-/// The supported commands. Sources: "Supported features and syntax", "Use MongoDB extension commands"; every driver sends `ping` and
-/// those to log in.
+/// The supported commands. Sources: "Supported features and syntax", "Use MongoDB extension commands"; every driver sends `ping`
+/// and those to log in.
 const COMMANDS: [&str; 38] = [
     "abortTransaction",
     "aggregate",
@@ -72,8 +72,8 @@ pub(super) fn refusal(settings: &CosmosRu, call: &Call<'_>) -> Option<Document> 
                     connection string or an equivalent driver specific config.";
         return Some(errors::of_cosmos(2, "BadValue", text));
     }
-    // The pages of version 3.6 said "cursor.hint(): No". That the others, which no page names, are refused in reads as well, and the
-    // message, are assumptions.
+    // The pages of version 3.6 said "cursor.hint(): No". That the others, which no page names, are refused in reads as well, and
+    // the message, are assumptions.
     if let Some(name) = ["hint", "collation", "comment", "let"].into_iter().find(|name| command.contains_key(name)) {
         return Some(errors::bad_request(&format!("{name} is not supported")));
     }

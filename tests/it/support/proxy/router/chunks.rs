@@ -63,8 +63,8 @@ impl Sharded {
         chunk.expect("the last chunk has no bound").1
     }
 
-    /// Returns the shards that may own what a query asks for: those of the values that it lists for every path of the key, otherwise all. A mongos
-    /// also narrows ranges down, which finds the same documents.
+    /// Returns the shards that may own what a query asks for: those of the values that it lists for every path of the key,
+    /// otherwise all. A mongos also narrows ranges down, which finds the same documents.
     ///
     /// Source: `getShardIdsForQuery` in s/chunk_manager.cpp.
     pub(super) fn shards_of(&self, filter: &Document) -> Vec<usize> {
@@ -100,7 +100,8 @@ fn value_at(document: &Document, path: &str) -> Option<Bson> {
 impl Sharded {
     /// Whether a command or a statement compares by a collation that is not the simple one.
     ///
-    /// Source: `findIntersectingChunk` in s/chunk_manager.cpp. That one lets other values than texts lead to a shard nevertheless.
+    /// Source: `findIntersectingChunk` in s/chunk_manager.cpp. That one lets other values than texts lead to a shard
+    /// nevertheless.
     pub(super) fn is_collated(&self, asked: &Document) -> bool {
         let collation = asked.get_document("collation").ok().or(self.collation.as_ref());
         collation.is_some_and(|collation| collation.get_str("locale").is_ok_and(|locale| locale != "simple"))

@@ -8,11 +8,13 @@ use super::super::upstream::{documents, is_ok, whole};
 use super::order::compare;
 use super::{Answer, Asked, Router};
 
-/// The field in which each shard sends the sort key of a document. A mongos calls it `$sortKey`, a name that a mongod takes from a mongos only.
+/// The field in which each shard sends the sort key of a document. A mongos calls it `$sortKey`, a name that a mongod takes from
+/// a mongos only.
 const SORT_KEY: &str = "__sortKey";
 
 impl Router {
-    /// Sends a find to the shards that may own the documents, and merges what they find: in the order of the sort, otherwise shard after shard.
+    /// Sends a find to the shards that may own the documents, and merges what they find: in the order of the sort, otherwise
+    /// shard after shard.
     ///
     /// Source: s/query/cluster_find.cpp (each shard gets skip + limit and no skip), s/query/async_results_merger.cpp.
     pub(super) async fn find(&self, asked: &Asked) -> Answer {
@@ -70,8 +72,8 @@ impl Router {
         Ok(Ok(found))
     }
 
-    /// Runs an aggregation: whole on one shard if only that can own the documents, otherwise on the documents of all. A mongos splits the stages
-    /// between the shards and itself (s/query/cluster_aggregate.cpp); what comes out is the same.
+    /// Runs an aggregation: whole on one shard if only that can own the documents, otherwise on the documents of all. A mongos
+    /// splits the stages between the shards and itself (s/query/cluster_aggregate.cpp); what comes out is the same.
     pub(super) async fn aggregate(&self, asked: &Asked) -> Answer {
         let batch_size = asked
             .command

@@ -21,8 +21,8 @@ struct Written {
 }
 
 impl Written {
-    /// Adds the reply of a shard. `places` has the index in the client's command for each index in the shard's. Returns the reply if it is an
-    /// error of the whole command.
+    /// Adds the reply of a shard. `places` has the index in the client's command for each index in the shard's. Returns the reply
+    /// if it is an error of the whole command.
     ///
     /// Source: s/write_ops/batch_write_op.cpp (`noteBatchResponse`).
     fn add(&mut self, mut reply: Document, places: &[usize]) -> Option<Document> {
@@ -79,8 +79,8 @@ enum Update {
 impl Router {
     /// Sends each document to the shard that owns it; in an ordered command those before the first error only.
     ///
-    /// Source: `targetInsert` in s/chunk_manager_targeter.cpp, `targetBatch` in s/write_ops/batch_write_op.cpp: consecutive documents of an
-    /// ordered command share a command as long as one shard owns them.
+    /// Source: `targetInsert` in s/chunk_manager_targeter.cpp, `targetBatch` in s/write_ops/batch_write_op.cpp: consecutive
+    /// documents of an ordered command share a command as long as one shard owns them.
     pub(super) async fn insert(&self, asked: &Asked) -> Answer {
         let is_ordered = asked.command.get_bool("ordered").unwrap_or(true);
         let mut written = Written::default();
@@ -237,8 +237,8 @@ fn kind(statement: &Document) -> Update {
     }
 }
 
-/// Returns the shards of an update, or the error with which it is refused: by the query if that leads to one shard; a replacement otherwise by its
-/// own shard key; other updates everywhere, if they are for many documents or name an `_id`.
+/// Returns the shards of an update, or the error with which it is refused: by the query if that leads to one shard; a replacement
+/// otherwise by its own shard key; other updates everywhere, if they are for many documents or name an `_id`.
 ///
 /// Source: `targetUpdate` in s/chunk_manager_targeter.cpp.
 fn target_update(sharded: &Sharded, statement: &Document) -> Result<Vec<usize>, (i32, &'static str)> {

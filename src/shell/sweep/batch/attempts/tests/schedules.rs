@@ -1,4 +1,5 @@
-//! Random schedules of faults in simulated time: retries, pace and rate against a server that fails in every way that a reply can express.
+//! Random schedules of faults in simulated time: retries, pace and rate against a server that fails in every way that a reply can
+//! express.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
