@@ -126,6 +126,23 @@ pub fn id(canonical: &Value) -> String {
     clean(&text)
 }
 
+/// Returns the whole number that a person means by a text that is not written as one: `1e6`, `1_000`, `1,000`, `5k`, `1000.0`.
+pub fn meant_number(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let (text, factor) = text.strip_suffix('k').map_or((text.as_str(), 1.0), |text| (text, 1e3));
+    let mut groups = text.split([',', '_', ' ']);
+    let mut digits = groups.next()?.to_owned();
+    for group in groups {
+        if group.len() != 3 {
+            return None;
+        }
+        digits.push_str(group);
+    }
+    let number = digits.parse::<f64>().ok()? * factor;
+    // Above 2^53 not every whole number is one that is parsed exactly.
+    (number.fract() == 0.0 && (0.0..9e15).contains(&number)).then_some(number as u64)
+}
+
 /// Returns the share of a whole in percent; a part greater than the whole is 100 %. `None` if both are 0.
 pub fn percent(part: u64, whole: u64) -> Option<f64> {
     match whole.max(part) {
@@ -148,6 +165,18 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_in_another_notation_is_understood_and_a_fraction_is_not() {
+        for (text, number) in
+            [("1e6", 1_000_000), ("1_000", 1000), ("1,000,000", 1_000_000), ("5K", 5000), ("1.5k", 1500), (" 7 ", 7)]
+        {
+            assert_eq!(meant_number(text), Some(number), "{text}");
+        }
+        for text in ["", "x", "1.5", "1,5", "-1", "1e40", "inf", "nan", "k", "10/s", "1_0"] {
+            assert_eq!(meant_number(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn bytes_have_two_digits_each() {

@@ -29,6 +29,7 @@ mod problem;
 mod rule;
 pub mod schema;
 mod strings;
+mod traps;
 pub mod value_type;
 pub mod window;
 mod yaml;

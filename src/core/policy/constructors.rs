@@ -30,10 +30,10 @@ pub(super) fn refused(filter: &Document, variables: &[Variable], allowed: &[Stri
     let write = mistaken::constructor(&text, is_secret)?;
     let means = "a function of the shell in a string is only a string, which no date, number or id equals";
     Some(match comparison {
-        Some(Comparison { shown, .. }) => format!(
-            "`{shown}`: {means}; write {write} in its place or, if the strings there are such, set `allowUnknownTypes: [{shown}]`"
-        ),
-        None => format!("{means}; write {write} in its place"),
+        Some(Comparison { shown, .. }) => {
+            format!("`{shown}`: {means}; write {write}; if strings are meant, set `allowUnknownTypes: [{shown}]`")
+        }
+        None => format!("{means}; write {write}"),
     })
 }
 
@@ -64,7 +64,7 @@ mod tests {
         for (filter, part) in [
             (
                 "{k: {$not: {$gt: 'ISODate(\"2026-11-24T00:00:00Z\")'}}}",
-                "`k`: a function of the shell in a string is only a string, which no date, number or id equals; write {$date: \"2026-11-24T00:00:00Z\"} in its place or, if the strings there are such, set `allowUnknownTypes: [k]`",
+                "`k`: a function of the shell in a string is only a string, which no date, number or id equals; write {$date: \"2026-11-24T00:00:00Z\"}; if strings are meant, set `allowUnknownTypes: [k]`",
             ),
             ("{_id: {$ne: ObjectId('0123456789abcdef01234567')}}", "write {$oid: \"0123456789abcdef01234567\"}"),
             ("{a: {$nin: [1, NumberLong(5)]}}", "`a`"),

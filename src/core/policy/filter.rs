@@ -3,9 +3,10 @@
 use bson::{Bson, Document};
 use serde_json::{Map, Value};
 
-use super::Variable;
 use super::env::expand;
+use super::problem::unknown_key;
 use super::yaml::Node;
+use super::{Variable, mistaken};
 
 /// Operators that may stand at the top of a filter next to field names.
 pub(super) const TOP_LEVEL: [&str; 6] = ["$and", "$or", "$nor", "$expr", "$jsonSchema", "$comment"];
@@ -44,7 +45,7 @@ pub(super) fn parse_filter(node: &Node, env: &dyn Fn(&str) -> Option<String>) ->
 pub(super) fn parse_collation(node: &Node, known: &[&str], env: &dyn Fn(&str) -> Option<String>) -> Result<Document, String> {
     let collation = parse_document(node, env)?;
     if let Some(key) = collation.keys().find(|key| !known.contains(&key.as_str())) {
-        return Err(format!("unknown key `{key}` in a collation; expected one of {}", known.join(", ")));
+        return Err(unknown_key(key, known));
     }
     match collation.get("locale") {
         Some(Bson::String(locale)) if !locale.is_empty() => Ok(collation),
@@ -142,7 +143,10 @@ fn to_json(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Value, S
             }
             Value::Object(map)
         }
-        Node::Tagged(tag) => return Err(format!("found a value tagged `{tag}`; expected Extended JSON")),
+        Node::Tagged(tag) => {
+            let write = mistaken::of_tag(tag).unwrap_or("Extended JSON");
+            return Err(format!("found a value tagged `{tag}`; expected {write}"));
+        }
     })
 }
 
@@ -219,7 +223,8 @@ mod tests {
             ("{a: {$date: nonsense}}", "Extended JSON"),
             ("{a: {$oid: 12}}", "Extended JSON"),
             ("{a: '${UNSET}'}", "`UNSET` is not set"),
-            ("{a: !x 1}", "tagged"),
+            ("{a: !x 1}", "found a value tagged `!x`; expected Extended JSON"),
+            ("{a: !ObjectId 'x'}", "found a value tagged `!ObjectId`; expected {$oid: \"...\"} with 24 hexadecimal digits"),
         ] {
             let message = filter(text).unwrap_err();
             assert!(message.contains(part), "{text}: {message}");

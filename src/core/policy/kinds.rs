@@ -11,6 +11,7 @@ use super::key::{Kind, Written};
 use super::place::PathStep;
 use super::problem::nearest;
 use super::yaml::Node;
+use crate::base::text::meant_number;
 
 /// A whole number between two bounds, both included; bounds that `T` cannot hold are never accepted.
 pub(super) struct Whole<T> {
@@ -33,7 +34,16 @@ impl<T> Kind for Whole<T> {
             Node::Int(value) if (self.min..=self.max).contains(value) => (self.convert)(*value),
             _ => None,
         };
-        value.or_else(|| entry.unexpected(&self.words()))
+        value.or_else(|| {
+            let meant = match entry.node {
+                Node::Float(value) => meant_number(&value.to_string()),
+                Node::Str(text) => meant_number(text),
+                _ => None,
+            };
+            let meant =
+                meant.and_then(|number| i64::try_from(number).ok()).filter(|number| (self.min..=self.max).contains(number));
+            entry.unexpected(&meant.map_or_else(|| self.words(), |number| format!("{}, such as {number}", self.words())))
+        })
     }
 
     fn schema(&self) -> Value {
@@ -97,7 +107,11 @@ impl Kind for Percent {
             Node::Float(value) => *value,
             _ => f64::NAN,
         };
-        if value > 0.0 && value <= 100.0 { Some(value) } else { entry.unexpected(&self.words()) }
+        if value > 0.0 && value <= 100.0 {
+            return Some(value);
+        }
+        let sign = if matches!(entry.node, Node::Str(text) if text.ends_with('%')) { ", without a `%`" } else { "" };
+        entry.unexpected(&format!("{}{sign}", self.words()))
     }
 
     fn schema(&self) -> Value {

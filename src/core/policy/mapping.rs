@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::entry::Entry;
 use super::key::{AnyKey, Defaulted, Key, Kind, Section, Written};
 use super::place::PathStep;
-use super::problem::nearest;
+use super::problem::{meant, unknown_key};
 use super::yaml::Node;
 
 /// One mapping of the policy, whose values have been checked.
@@ -24,7 +24,12 @@ impl<'a> Mapping<'a> {
     pub(super) fn open(entry: Entry<'a>, section: &'static Section) -> Option<Self> {
         let Node::Map(entries) = entry.node else {
             let title = if entry.key.is_empty() { section.title.to_owned() } else { format!("`{}`", entry.key) };
-            entry.problem_at(entry.path.clone(), format!("{title}: expected a mapping, found {}", entry.node.describe()));
+            let names: Vec<&str> = section.names().collect();
+            let message = match entry.node {
+                Node::Str(text) if text.contains(':') && meant(text, &names).is_some() => unknown_key(text, &names),
+                node => format!("expected a mapping, found {}", node.describe()),
+            };
+            entry.problem_at(entry.path.clone(), format!("{title}: {message}"));
             return None;
         };
         let mapping = Self { entry, entries, section, defaults: None };
@@ -48,6 +53,16 @@ impl<'a> Mapping<'a> {
     /// Whether the mapping itself has a key.
     pub(super) fn has(&self, key: &dyn AnyKey) -> bool {
         self.position(key.about().name).is_some()
+    }
+
+    /// Whether an unknown key of the mapping or its defaults was most likely meant to be this one, whose value is then not reported as missing.
+    pub(super) fn means(&self, key: &dyn AnyKey) -> bool {
+        let known: Vec<&str> = self.section.names().collect();
+        let is_meant = |(written, _): &(Node, Node)| match written {
+            Node::Str(written) if !known.contains(&written.as_str()) => meant(written, &known) == Some(key.about().name),
+            _ => false,
+        };
+        self.entries.iter().any(is_meant) || self.defaults.is_some_and(|defaults| defaults.means(key))
     }
 
     /// Returns the entry of a key that the mapping itself has.
@@ -92,7 +107,7 @@ impl<'a> Mapping<'a> {
                     "merge keys (`<<`) are not supported; put what rules share under `defaults`".to_owned()
                 }
                 Node::Str(key) if !seen.insert(key) => format!("duplicate key `{key}`; expected it once"),
-                Node::Str(key) if !known.contains(&key.as_str()) => unknown(key, &known),
+                Node::Str(key) if !known.contains(&key.as_str()) => unknown_key(key, &known),
                 Node::Str(_) => continue,
                 other => format!("expected a key, found {}", other.describe()),
             };
@@ -104,23 +119,16 @@ impl<'a> Mapping<'a> {
         for key in self.section.keys() {
             match (self.own(key), key.about().required) {
                 (Some(entry), _) => key.check(&entry),
-                (None, Some(expected)) => {
+                (None, Some(expected)) if !self.means(key) => {
                     let of = if self.entry.key.is_empty() { String::new() } else { format!("`{}`: ", self.entry.key) };
                     self.problem_here(format!("{of}no `{}`; expected {expected}", key.about().name));
                 }
-                (None, None) => {}
+                (None, _) => {}
             }
         }
     }
 
     fn position(&self, name: &str) -> Option<usize> {
         self.entries.iter().position(|(key, _)| matches!(key, Node::Str(key) if key == name))
-    }
-}
-
-fn unknown(key: &str, known: &[&str]) -> String {
-    match nearest(key, known.iter().copied()) {
-        Some(candidate) => format!("unknown key `{key}`; expected `{candidate}`?"),
-        None => format!("unknown key `{key}`; expected one of {}", known.join(", ")),
     }
 }

@@ -54,7 +54,21 @@ pub(super) fn constructor(text: &str, is_secret: bool) -> Option<String> {
     let first = arguments.trim_start().chars().next();
     let is_called = first.is_none_or(|first| "\"'{)-".contains(first) || first.is_ascii_digit());
     let is_function = FUNCTIONS.contains(&name.as_str()) || (WORDS.contains(&name.as_str()) && is_called);
-    is_function.then(|| typed(text).filter(|_| !is_secret).unwrap_or_else(|| form(&name).to_owned()))
+    let written = || typed(text).or_else(|| day(&name, arguments)).filter(|_| !is_secret);
+    is_function.then(|| written().unwrap_or_else(|| form(&name).to_owned()))
+}
+
+/// Returns the Extended JSON of a constructor of a date whose argument is a day, which mongosh takes for its midnight in UTC.
+fn day(name: &str, arguments: &str) -> Option<String> {
+    let day = arguments.trim_end().strip_suffix(')')?.trim().trim_matches(['"', '\'']);
+    let instant = ["isodate", "date"].contains(&name).then(|| instant(day)).flatten()?;
+    Some(format!("{{$date: \"{instant}\"}}"))
+}
+
+/// Returns the form of the Extended JSON in place of a tag of YAML that is named like a constructor, such as `!ISODate`.
+pub(super) fn of_tag(tag: &str) -> Option<&'static str> {
+    let name = tag.trim_start_matches('!').to_ascii_lowercase();
+    (FUNCTIONS.contains(&name.as_str()) || WORDS.contains(&name.as_str())).then(|| form(&name))
 }
 
 /// Returns the Extended JSON of a text that mongosh would read as a value with a type.
@@ -201,7 +215,9 @@ mod tests {
     #[test]
     fn a_shell_constructor_has_an_extended_json() {
         for (text, expected) in [
-            ("ISODate(\"2026-11-24\")", "{$date: \"2026-11-24T00:00:00Z\"}, with a date of your own"),
+            ("ISODate(\"2025-11-24\")", "{$date: \"2025-11-24T00:00:00Z\"}"),
+            ("new Date('2025-11-24' )", "{$date: \"2025-11-24T00:00:00Z\"}"),
+            ("ISODate('24.11.2025')", "{$date: \"2026-11-24T00:00:00Z\"}, with a date of your own"),
             ("ISODate(\"2026-11-24T00:00:00Z\")", "{$date: \"2026-11-24T00:00:00Z\"}"),
             ("new Date('2026-11-24T00:00:00Z');", "{$date: \"2026-11-24T00:00:00Z\"}"),
             ("ISODate (\"x", "{$date: \"2026-11-24T00:00:00Z\"}, with a date of your own"),

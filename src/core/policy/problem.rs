@@ -89,6 +89,24 @@ pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
+/// Returns the complaint about a key that a mapping does not have. A known name before a colon is a key whose space is missing: what follows may be a password.
+pub(super) fn unknown_key(key: &str, known: &[&str]) -> String {
+    if let Some((name, _)) = key.split_once(':').filter(|(name, _)| known.contains(name)) {
+        return format!("no space after the colon of `{name}`; expected `{name}: ...`");
+    }
+    let shown = if key.contains("://") { "..." } else { key };
+    match meant(key, known) {
+        Some(candidate) => format!("unknown key `{shown}`; expected `{candidate}`?"),
+        None => format!("unknown key `{shown}`; expected one of {}", known.join(", ")),
+    }
+}
+
+/// Returns the known key that an unknown one was most likely meant to be.
+pub(super) fn meant<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
+    let written = key.split_once(':').and_then(|(name, _)| known.iter().copied().find(|known| *known == name));
+    written.or_else(|| nearest(key, known.iter().copied()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -83,7 +83,8 @@ fn check_exclude(map: &Mapping) {
 fn check_ttl(map: &Mapping) {
     keys::check_expiry(map);
     let expire_after = expire_after(map);
-    if expire_after.is_none() && !map.has(&keys::EXPIRE_AFTER_SECONDS) && !map.has(&keys::EXPIRE_AFTER) {
+    let either: [&dyn AnyKey; 2] = [&keys::EXPIRE_AFTER_SECONDS, &keys::EXPIRE_AFTER];
+    if expire_after.is_none() && !either.iter().any(|key| map.has(*key) || map.means(*key)) {
         map.problem_here("neither `expireAfterSeconds` nor `expireAfter`; expected exactly one of them");
     }
     let ttl_field = map.optional(&keys::TTL_FIELD);

@@ -382,7 +382,7 @@ async fn a_constructor_in_a_string_is_refused_before_anything_is_contacted() {
             assert!(ran.stderr.contains(&format!("collections[{number}] `r{number}`")), "{filter}: {ran:?}");
         }
         for part in [
-            "write {$date: \"2026-11-24T00:00:00Z\"} in its place",
+            "write {$date: \"2026-11-24T00:00:00Z\"}; ",
             "write {$oid: \"0123456789abcdef01234567\"}",
             "set `allowUnknownTypes: [keepUntil]`",
         ] {

@@ -97,11 +97,10 @@ collections:
     expireAfter: 1 month
 ";
     let expected = "\
-invalid policy `p.yaml`: 12 problems; nothing was contacted
+invalid policy `p.yaml`: 11 problems; nothing was contacted
   p.yaml:1:10: `version`: found the number 2; expected 1
   p.yaml:2:1: unknown key `colections`; expected `collections`?
   p.yaml:3:20: `maxDuration`: a number without a unit: 2; expected a duration such as `90d`, `12h`, `45m`, `30s`
-  p.yaml:5:5: collections[0] `sessions`: neither `expireAfterSeconds` nor `expireAfter`; expected exactly one of them
   p.yaml:8:5: collections[0] `sessions`: unknown key `expireAfterr`; expected `expireAfter`?
   p.yaml:9:16: collections[0] `sessions`: `batchSize`: found the number 0; expected a whole number from 1 to 100000
   p.yaml:10:16: collections[1] `admin.users`: `namespace`: \"admin.users\": the databases `admin`, `config` and `local` belong to the server and are never swept
@@ -119,9 +118,12 @@ fn each_value_that_could_be_misread_is_refused() {
     for (keys, part) in [
         ("expireAfterSeconds: .nan", "found the number .nan; expected a whole number"),
         ("expireAfterSeconds: .inf", "expected a whole number"),
-        ("expireAfterSeconds: 1e3", "found the number 1000.0; expected a whole number"),
+        (
+            "expireAfterSeconds: 1e3",
+            "`expireAfterSeconds`: found the number 1000.0; expected a whole number from -1 to 2147483647, such as 1000",
+        ),
         ("expireAfterSeconds: 0600", "found the string \"0600\"; expected a whole number"),
-        ("expireAfterSeconds: '60'", "found the string \"60\""),
+        ("expireAfterSeconds: '60'", "found the string \"60\"; expected a whole number from -1 to 2147483647, such as 60"),
         ("expireAfterSeconds: ${NUMBER}", "found the string"),
         ("expireAfterSeconds:", "found nothing (null)"),
         ("expireAfterSeconds: ~", "found nothing (null)"),
@@ -154,6 +156,14 @@ fn each_value_that_could_be_misread_is_refused() {
         ("expireAfter: 1d\n    achive: {}", "unknown key `achive`; expected `archive`?"),
         ("expireAfter: 1d\n    max_delete_percent: 5", "expected `maxDeletePercent`?"),
         ("expireAfter: 1d\n    maxDeletePercent: 0", "above 0 and at most 100"),
+        (
+            "expireAfter: 1d\n    maxDeletePercent: 5%",
+            "found the string \"5%\"; expected a number above 0 and at most 100, without a `%`",
+        ),
+        (
+            "expireAfter: 1d\n    collation: {locale: de, strenght: 2}",
+            "`collation`: unknown key `strenght`; expected `strength`?",
+        ),
         ("expireAfter: 1d\n    maxDeletePercent: 100.1", "above 0 and at most 100"),
         ("expireAfter: 1d\n    maxDeletePercent: .nan", "above 0 and at most 100"),
         ("expireAfter: 1d\n    maxDeletes: 0", "from 1 to"),
@@ -195,6 +205,26 @@ fn each_value_that_could_be_misread_is_refused() {
 }
 
 #[test]
+fn a_key_in_another_spelling_is_told_once() {
+    for (rule, said) in [
+        (
+            "{namespace: a.b, field: at, expire_after_seconds: 5}",
+            "unknown key `expire_after_seconds`; expected `expireAfterSeconds`?",
+        ),
+        ("{namespace: a.b, field: at, expireafter: 5d}", "unknown key `expireafter`; expected `expireAfter`?"),
+        ("{name_space: a.b, field: at, expireAfter: 5d}", "unknown key `name_space`; expected `namespace`?"),
+        ("{namespace: a.b, field:at, expireAfter: 5d}", "no space after the colon of `field`; expected `field: ...`"),
+    ] {
+        let found = problems(&format!("version: 1\ncollections:\n  - {rule}\n"));
+        assert!(found.contains(": 1 problem;") && found.ends_with(said), "{found}");
+    }
+    let found = problems("version: 1\ndefaults: {expire_after: 1d}\ncollections:\n  - {namespace: a.b, field: at}\n");
+    assert!(found.contains(": 1 problem;") && found.contains("2:12: unknown key `expire_after`"), "{found}");
+    let found = problems("version: 1\ncollection:\n  - {namespace: a.b, field: at, expireAfter: 5d}\n");
+    assert!(found.contains(": 1 problem;"), "{found}");
+}
+
+#[test]
 fn what_is_no_policy_at_all_is_an_error() {
     for (text, part) in [
         ("", "expected a mapping, found nothing"),
@@ -203,7 +233,7 @@ fn what_is_no_policy_at_all_is_an_error() {
         ("version: 1\ncollections: []", "at least one rule"),
         ("version: 1\ncollections: {}", "at least one rule"),
         ("collections: [{namespace: a.b, field: c, expireAfter: 1d}]", "no `version`"),
-        ("version: 1\n---\nversion: 1", "more than one document"),
+        ("version: 1\n---\nversion: 1", "more than one YAML document"),
         ("version: 1\ncollections: [{namespace: a.b, field: $x, expireAfter: 1d}]", "starts with `$`"),
         ("version: 1\ncollections: [{field: b, expireAfter: 1d}]", "no `namespace`"),
         ("version: 1\ncollections: [{namespace: a.system.views, field: b, expireAfter: 1d}]", "never swept"),
