@@ -2,6 +2,7 @@
 
 pub(crate) mod detached;
 pub(super) mod heard;
+mod invalid;
 pub(super) mod obstacle;
 pub(crate) mod recognise;
 pub(crate) mod uri;
@@ -65,7 +66,7 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
         })?;
     }
     let limit = (std::io::stderr().is_terminal() && !uri::sets_time(&prepared.uri)).then_some(TERMINAL_TIME);
-    let mut options = read(&prepared.uri, limit, &shown).await.map_err(|cause| unreadable(&shown, given, &cause))?;
+    let mut options = read(&prepared.uri, limit, &shown).await.map_err(|cause| unreadable(&shown, &prepared.uri, &cause))?;
     if options.app_name.is_none() {
         options.app_name = Some("sweeper".into());
     }
@@ -86,11 +87,11 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     options.sdam_event_handler = Some(listener(heard.clone()));
     let with = With { user: options.credential.is_some(), tls: matches!(options.tls, Some(Tls::Enabled(_))) };
     let read_concern = options.read_concern.as_ref().map(bson::serialize_to_document).transpose();
-    let read_concern = read_concern.map_err(|cause| unreadable(&shown, given, &cause.into()))?;
+    let read_concern = read_concern.map_err(|cause| unreadable(&shown, &prepared.uri, &cause.into()))?;
 
     let command_timeout = prepared.command_timeout.unwrap_or(timeout::MAX_COMMAND_TIME);
     let patience = first_patience(&options, command_timeout);
-    let driver = |options| Driver::new(options).map_err(|cause| unreadable(&shown, given, &cause));
+    let driver = |options| Driver::new(options).map_err(|cause| unreadable(&shown, &prepared.uri, &cause));
     let transport: Arc<dyn Transport> = Arc::new(driver(options.clone())?);
     let asked = tried(&shown, limit, || heard.is_hopeless(), ask(transport.as_ref(), patience, seeds, by_name)).await;
     let (facts, time) = match asked {
@@ -235,19 +236,14 @@ fn write_concern(from_uri: Option<&WriteConcern>) -> Result<Document, String> {
 }
 
 fn unreadable(shown: &str, given: &str, cause: &ServerError) -> Failure {
-    let why = cause.to_string();
-    // The driver's message may quote the connection string, and is shown only if it quotes none of the string's values.
-    let quotes = uri::values(given).iter().any(|value| value.len() > 2 && why.contains(value.as_str()));
     let is_aws = given.to_ascii_uppercase().contains("AUTHMECHANISM=MONGODB-AWS");
     let why = if is_aws && !cfg!(feature = "cloud-auth") {
-        "AWS IAM is not part of this program; expected one built with the cargo feature `cloud-auth`"
-    } else if quotes || is_ambiguous(shown) {
-        "it is not valid; expected `mongodb://user:password@host:port/?options`, user and password percent-encoded"
-    } else if cause.is_dns() {
-        let failure = Failure::cannot_run(format!("connecting to `{shown}`: {why}; nothing was deleted"));
+        "AWS IAM is not part of this program; expected one built with the cargo feature `cloud-auth`".to_owned()
+    } else if cause.is_dns() && !is_ambiguous(shown) {
+        let failure = Failure::cannot_run(format!("connecting to `{shown}`: {cause}; nothing was deleted"));
         return failure.hint(ConnectObstacle::Unresolved.hint(false));
     } else {
-        &why
+        invalid::why(given, &cause.to_string(), is_ambiguous(shown))
     };
     Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted"))
 }

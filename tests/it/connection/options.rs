@@ -71,14 +71,16 @@ async fn options_that_cannot_be_followed_are_explained() {
     for (options, said) in [
         ("noSuchOption=Sesame", "nosuchoption"),
         // Without a value it could be part of a password.
-        ("authSource", "expected `mongodb://"),
+        ("authSource", "an option has no value; expected `name=value`"),
+        ("tls=true&ssl=false", "`tls` or `ssl` is `false`, and another option asks for TLS; leave one of them out"),
+        ("authSorce=Sesame", "unknown option `authSorce`; expected `authSource`?"),
         ("w=1&w=2&appName=Sesame", "repeated"),
         ("w=0", "w=0"),
         ("w=0&journal=false", "w=0"),
-        ("w=-1", "w"),
+        ("w=-1", "`w`: expected `majority`, a number of members, or a tag"),
         ("tlsAllowInvalidHostnames=true", "host name"),
         ("ssl_ca_certs=/etc/ssl/Sesame.pem", "tlsCAFile"),
-        ("compressors=lz4", "lz4"),
+        ("compressors=lz4", "`compressors`: expected one of `snappy`, `zlib`, `zstd`"),
         ("serverSelectionTimeoutMS=Sesame", "serverselectiontimeoutms"),
     ] {
         let ran = sweep(&mut case, options).await;

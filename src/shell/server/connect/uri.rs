@@ -90,6 +90,7 @@ fn treatment(key: &str, value: &str) -> Option<Treatment> {
         ("usenewurlparser" | "useunifiedtopology" | "usecreateindex" | "autoreconnect" | "keepalive", _) => {
             Drop("it belongs to the Node.js driver")
         }
+        ("proxyhost" | "proxyport" | "proxyusername" | "proxypassword", _) => Refuse("this program connects through no proxy"),
         ("maxstalenessseconds", "-1") => Drop("-1 is the default"),
         _ => return None,
     })
@@ -123,19 +124,6 @@ fn may_be_password(tail: &str) -> bool {
     let is_plain =
         |pair: &str| !pair.contains('@') || pair.split('=').next().is_some_and(|key| key.eq_ignore_ascii_case("appName"));
     path.contains('@') || !query.split('&').all(is_plain)
-}
-
-/// Returns everything in a connection string that could be a secret: user, password and the values of the options, as written and decoded.
-pub(crate) fn values(uri: &str) -> Vec<String> {
-    let options = options(uri).map(|(key, value)| match value {
-        // Names of algorithms are not secret, and the name of an unknown one is worth showing.
-        Some(_) if key.eq_ignore_ascii_case("compressors") => "",
-        Some(value) => value,
-        None => key,
-    });
-    let raw =
-        user_infos(uri).flat_map(|user_info| user_info.split(':')).chain(options.flat_map(|value| value.split([',', ':', '='])));
-    raw.flat_map(as_written_and_decoded).collect()
 }
 
 /// Returns the values of a connection string that are secret whoever reads them: the password, and those of options that hold one.
