@@ -279,9 +279,11 @@ fn ask_namespace(look: Option<&Look>) -> anyhow::Result<String> {
 
 /// Asks for one more collection; `None` if there is to be no other rule.
 fn ask_another(look: Option<&Look>, rules: &[DraftRule]) -> anyhow::Result<Option<String>> {
-    ask("Another collection, for one more rule", Some("none"), |answer| {
-        if matches!(answer, "none" | "no" | "n") {
-            return Ok(None);
+    ask("Add another collection (Enter to finish)", Some(""), |answer| {
+        match answer {
+            "" | "none" | "no" | "n" => return Ok(None),
+            "y" | "yes" => return Err("which one? expected its number, or database.collection".to_owned()),
+            _ => {}
         }
         let namespace = chosen(look, answer)?;
         match rules.iter().any(|rule| rule.namespace == namespace) {
@@ -377,7 +379,7 @@ fn numbered<'a, T>(answer: &str, shown: &'a [T]) -> Option<&'a T> {
 /// Asks until the answer is accepted; an empty answer stands for the default, if there is one.
 fn ask<T>(question: &str, default: Option<&str>, accept: impl Fn(&str) -> Result<T, String>) -> anyhow::Result<T> {
     loop {
-        let shown = default.map(|default| format!(" [{default}]")).unwrap_or_default();
+        let shown = default.filter(|default| !default.is_empty()).map(|default| format!(" [{default}]")).unwrap_or_default();
         terminal::show(&format!("{}: ", clean(&format!("{question}{shown}"))))?;
         let mut answer = String::new();
         if io::stdin().read_line(&mut answer)? == 0 {

@@ -12,14 +12,14 @@ use super::sweep::is_window_closed;
 use crate::base::exit;
 use crate::base::failure::Failure;
 use crate::base::instant::Instant;
-use crate::base::text::plural;
+use crate::base::text::{self, plural};
 use crate::base::values::mongosh;
 use crate::commands::cli::{Common, WhyArgs};
 use crate::core::audit::sample::canonical;
 use crate::core::plan::findings::Findings;
 use crate::core::plan::{Plan, PlannedRule};
 use crate::core::policy::namespace::Namespace;
-use crate::core::policy::{Child, Policy, Rule};
+use crate::core::policy::{Child, Policy, Rule, nearest};
 use crate::core::report::why::{self, ByRule, ChildWhy, Parent, RuleWhy, WhyReport};
 use crate::core::report::{Format, SCHEMA_VERSION, ServerReport};
 use crate::shell::server::Deployment;
@@ -52,16 +52,13 @@ async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyR
     let options = PlanOptions { as_of: args.as_of, allow_clock_skew: true, strict: false, approval: None };
     let none = |failure: Failure| match failure.exit_code {
         // Nothing is selected: the namespace is the only pattern.
-        exit::USAGE => Failure::usage(format!(
-            "why: no rule covers `{}`, neither as its own collection nor as one of its children; look at the namespaces of the policy, and whether the collection exists",
-            args.namespace
-        )),
+        exit::USAGE => uncovered(&session.policy, &args.namespace),
         _ => failure,
     };
     let (deployment, plan) = prepare::plan(session, &options).await.map_err(none)?;
     let nothing = "nothing was changed";
     let findings = survey::whole(session, &deployment, &plan, Level::Why, nothing).await?;
-    let (id, rules, child_of) = session.stop.or_fail(nothing, judge(&deployment, &plan, &findings, args, ids)).await?;
+    let (id, rules, child_of) = session.stop.or_fail(nothing, judge(session, &deployment, &plan, &findings, args, ids)).await?;
     let report = WhyReport {
         schema_version: SCHEMA_VERSION,
         command: "why",
@@ -78,6 +75,36 @@ async fn explain(session: &Session, args: &WhyArgs, ids: &[Bson]) -> Result<WhyR
     Ok(report)
 }
 
+/// Returns the failure of a namespace that no rule is for, with the nearest one, and what the rules cover.
+fn uncovered(policy: &Policy, namespace: &str) -> Failure {
+    let children = |rule: &Rule| -> Vec<String> {
+        rule.family.iter().flat_map(|family| &family.children).map(|child| child.namespace.to_string()).collect()
+    };
+    let covered: BTreeSet<String> =
+        policy.rules.iter().flat_map(|rule| [vec![rule.namespace.to_string()], children(rule)].concat()).collect();
+    let names = covered.iter().map(String::as_str);
+    // The collection by itself, without its database, means the one that has it.
+    let of_collection = names.clone().find(|name| name.split_once('.').is_some_and(|(_, collection)| collection == namespace));
+    let near =
+        of_collection.or_else(|| nearest(namespace, names)).map(|near| format!("; expected `{near}`?")).unwrap_or_default();
+    let listed: Vec<String> = covered.iter().map(|name| format!("`{name}`")).collect();
+    Failure::usage(format!("why: no rule covers `{namespace}`, and none has it as children{near}"))
+        .hint(format!("the rules cover {}", listed.join(", ")))
+}
+
+/// Names an `_id` with its type.
+fn typed(id: &Bson) -> String {
+    let shown = text::id(&canonical(id));
+    match id {
+        Bson::String(_) => format!("the string {shown}"),
+        Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_) => {
+            let number = shown.trim_start_matches("NumberLong(\"").trim_end_matches("\")");
+            format!("the number {number}")
+        }
+        _ => shown,
+    }
+}
+
 /// Returns the collections of parents whose children are in a collection.
 fn parents(policy: &Policy, namespace: &str) -> Vec<String> {
     let has_it = |children: &[Child]| children.iter().any(|child| child.namespace.to_string() == namespace);
@@ -87,6 +114,7 @@ fn parents(policy: &Policy, namespace: &str) -> Vec<String> {
 
 /// Returns the document's `_id`, what each rule for its collection makes of it, and what each rule for its parent does.
 async fn judge(
+    session: &Session,
     deployment: &Deployment,
     plan: &Plan,
     findings: &[Findings],
@@ -104,7 +132,7 @@ async fn judge(
         with_children.filter(|(.., child)| child.namespace.to_string() == args.namespace).collect();
     let by_rule = rules.first().map(|(planned, _)| &planned.namespace);
     let Some(namespace) = by_rule.or(as_child.first().map(|(.., child)| &child.namespace)) else {
-        return Err(Failure::usage(format!("why: `{}` is no namespace of a rule; expected database.collection", args.namespace)));
+        return Err(uncovered(&session.policy, &args.namespace));
     };
     let countable = || rules.iter().filter_map(|(planned, _)| planned.decision.countable());
     if countable().any(|rule| rule.selection.is_buckets()) {
@@ -114,13 +142,12 @@ async fn judge(
     let fields: BTreeSet<&str> = countable().flat_map(why::fields).collect();
     let found = one_document::find(deployment, namespace, ids, &fields).await.map_err(|cause| unread(namespace, &cause))?;
     let [document] = found.as_slice() else {
-        let failure = Failure::cannot_run(format!(
-            "why: {} of `{namespace}` with the `_id` `{}`",
-            plural(found.len() as u64, "document"),
-            args.id
-        ));
+        let looked_for: Vec<String> = ids.iter().map(typed).collect();
+        let many = if found.is_empty() { "no document".to_owned() } else { plural(found.len() as u64, "document") };
+        let failure =
+            Failure::cannot_run(format!("why: {many} of `{namespace}` found whose `_id` is {}", looked_for.join(" or ")));
         return Err(failure.hint(
-            "write the `_id` as mongosh shows it: a string in quotes, or 'ObjectId(\"...\")', 'NumberLong(5)', 'UUID(\"...\")'",
+            "write the `_id` with its type: a string as '\"5\"', a number as 5, or 'ObjectId(\"...\")', 'UUID(\"...\")', Extended JSON",
         ));
     };
     let id = document.get("_id").cloned().unwrap_or(Bson::Null);

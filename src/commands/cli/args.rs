@@ -9,6 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use super::help;
+use crate::base::text::meant_number;
 use crate::core::policy::duration;
 
 #[derive(Debug, Args)]
@@ -31,7 +32,7 @@ pub struct InitArgs {
     #[arg(long, value_name = "FORMAT")]
     pub date_format: Vec<String>,
     /// Refuse to delete a larger share, in percent [default: 50]
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub max_delete_percent: Option<f64>,
     /// Replace an existing file
     #[arg(long)]
@@ -129,7 +130,7 @@ pub struct SweepArgs {
     #[arg(long, hide_short_help = true, value_name = "DUR", default_value = "1d", value_parser = parse_duration, requires = "plan")]
     pub max_plan_age: Duration,
     /// Stop after this many documents, over all rules
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse_number::<u64>)]
     pub max_deletes: Option<u64>,
     /// Stop after this time, such as 90m
     ///
@@ -139,7 +140,7 @@ pub struct SweepArgs {
     /// Delete at most N documents a second, over all rules
     ///
     /// Overrides `run.rate` of the policy.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse_number::<u32>)]
     pub rate: Option<u32>,
     /// Write metrics for Prometheus to this file
     ///
@@ -201,7 +202,7 @@ pub struct DiffArgs {
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
     /// Number of newest runs to show
-    #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = parse_last)]
     pub last: u32,
 }
 
@@ -342,6 +343,23 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn parse_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let number = text.parse::<u64>().ok().filter(|number| *number > 0).and_then(|number| T::try_from(number).ok());
+    number.ok_or_else(|| {
+        let meant = meant_number(text).filter(|number| *number > 0 && T::try_from(*number).is_ok()).unwrap_or(1000);
+        format!("expected a whole number such as {meant}")
+    })
+}
+
+fn parse_last(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=1000).contains(number));
+    number.ok_or_else(|| "expected a whole number from 1 to 1000".to_owned())
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    text.parse().map_err(|_| "expected a number such as 12.5".to_owned())
+}
+
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let of_port = || text.parse::<u16>().ok().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     let address = text.parse().ok().or_else(of_port);
@@ -360,6 +378,23 @@ mod tests {
         assert_eq!(read("[::1]:9216"), Ok("[::1]:9216".to_owned()));
         for text in [":9216", "localhost", "127.0.0.1", "99999", ""] {
             assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_in_another_notation_is_refused_with_the_one_to_write() {
+        let refused = |example: u64| Err(format!("expected a whole number such as {example}"));
+        assert_eq!(parse_number::<u64>("1000000"), Ok(1_000_000));
+        for (text, example) in
+            [("1e6", 1_000_000), ("1,000", 1000), ("5k", 5000), ("0", 1000), ("-1", 1000), ("", 1000), ("x", 1000)]
+        {
+            assert_eq!(parse_number::<u64>(text), refused(example), "{text}");
+        }
+        assert!(parse_number::<u32>("1e12").is_err());
+        assert_eq!((parse_last("1000"), parse_last("0").is_err(), parse_last("1001").is_err()), (Ok(1000), true, true));
+        assert_eq!(parse_percent("12.5"), Ok(12.5));
+        for text in ["5%", "x", ""] {
+            assert_eq!(parse_percent(text), Err("expected a number such as 12.5".to_owned()), "{text}");
         }
     }
 

@@ -130,10 +130,18 @@ async fn ids_are_found_as_they_are_written_and_the_text_says_all_of_it() {
     }
     // A number or a string.
     let ran = why(&case, folded, "5", &[]).await;
-    assert_eq!((ran.code, ran.stderr.contains("2 documents")), (Some(1), true), "{ran:?}");
+    let hint = r#"hint: write the `_id` with its type: a string as '"5"', a number as 5, or 'ObjectId("...")', 'UUID("...")', Extended JSON"#;
+    let found = |many: &str, db: &str| format!("error: why: {many} of `{db}.c` found whose `_id` is ");
+    let said = format!("{}the number 5 or the string \"5\"\n{hint}\n", found("2 documents", case.db.name()));
+    assert_eq!((ran.code, ran.stderr), (Some(1), said));
     assert_eq!(why(&case, folded, "'5'", &[]).await.code, Some(0));
     let ran = why(&case, folded, "six", &[]).await;
-    assert_eq!((ran.code, ran.stderr.contains("0 documents")), (Some(1), true), "{ran:?}");
+    let said = format!("{}the string \"six\"\n{hint}\n", found("no document", case.db.name()));
+    assert_eq!((ran.code, ran.stderr), (Some(1), said));
+    let ran = why(&case, folded, "0123456789abcdef01234568", &[]).await;
+    let either = "ObjectId(\"0123456789abcdef01234568\") or the string \"0123456789abcdef01234568\"";
+    let said = format!("{}{either}\n{hint}\n", found("no document", case.db.name()));
+    assert_eq!((ran.code, ran.stderr), (Some(1), said));
     assert_eq!(why(&case, folded, "{a: ", &[]).await.code, Some(2));
 
     let two = format!(

@@ -122,7 +122,7 @@ async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
     assert_eq!(policy(&text).rules[0].field, None, "{shown}");
 
     // One collection after another makes one rule each; views and capped collections make none.
-    let answers = "app.shown\napp.capped\n1\n\n1d\nsessions\n2\n1\n90d\n4\n2w\nnone\n20\n";
+    let answers = "app.shown\napp.capped\n1\n\n1d\nsessions\ny\n2\n1\n90d\n4\n2w\n\n20\n";
     let (text, shown) = answered(&uri, &file, &[], answers).await;
     let rules = policy(&text).rules;
     let rules: Vec<_> = rules.iter().map(|rule| (rule.namespace.to_string(), rule.field.as_deref(), rule.date_format)).collect();
@@ -135,7 +135,13 @@ async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
         ],
         "{shown}"
     );
-    for part in ["`app.shown` is a view", "`app.capped` is a capped collection", "`app.sessions` has a rule already"] {
+    for part in [
+        "`app.shown` is a view",
+        "`app.capped` is a capped collection",
+        "`app.sessions` has a rule already",
+        "Add another collection (Enter to finish): ",
+        "which one? expected its number, or database.collection",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
 
