@@ -51,7 +51,7 @@ fn read(path: &Path, only: &Only, verifies: bool) -> Result<Vec<ArchiveReport>, 
         directory::runs(disk.as_ref(), path).map_err(|cause| Failure::cannot_run(format!("reading `{shown}`: {cause}")))?;
     if runs.is_empty() {
         let failure = Failure::cannot_run(format!("reading `{shown}`: no archive of a run is in it"));
-        return Err(failure.hint("expected the directory that `archive` of a policy names, or that of one run"));
+        return Err(failure.hint("expected the directory that `archive` of a policy names, or the directory of one run"));
     }
     let archives = runs.iter().map(|run| archive(&disk, run, only, verifies));
     let is_selected = |archive: &ArchiveReport| only.0.is_empty() || !archive.namespaces.is_empty();

@@ -130,7 +130,7 @@ fn start(
     page: &Arc<StatusPage>,
 ) -> anyhow::Result<(Reloadable, Stop, Vec<Output>)> {
     if !args.dry_run && confirm::can_ask(args.yes) {
-        let failure = Failure::usage("--every: nobody to ask before each run; nothing was contacted");
+        let failure = Failure::usage("--every: does not ask before each run; nothing was contacted");
         return Err(failure.hint("say --yes, once `sweep --dry-run` shows what you expect").into());
     }
     let (session, outputs) = Session::begin_to_stay(options, id)?;

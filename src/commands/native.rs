@@ -38,8 +38,7 @@ pub(super) async fn command(options: &Common, command: &NativeCommand, id: &str)
     if let NativeCommand::Apply(NativeApplyArgs { dry_run: false, yes: false }) = command
         && !io::stdin().is_terminal()
     {
-        let failure =
-            Failure::usage("native apply: nobody to ask, because standard input is not a terminal; nothing was contacted");
+        let failure = Failure::usage("native apply: cannot ask, because standard input is not a terminal; nothing was contacted");
         return Err(failure.hint("look with --dry-run, then pass --yes").into());
     }
     let (deployment, differences) = unless_stopped(session, look(session)).await?;

@@ -1,4 +1,4 @@
-//! `sweeper why`: explains what the rules make of one document. Reads only.
+//! `sweeper why`: explains why one document is deleted or kept. Reads only.
 
 use std::collections::BTreeSet;
 

@@ -59,7 +59,7 @@ pub(crate) fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Ve
     let of_dates = never("date");
     if of_dates > 0 {
         doubts.push(format!(
-            "{} with a BSON date in `{field}`, which `dateFormat` leaves alone; a rule without it is for them",
+            "{} with a BSON date in `{field}`, which `dateFormat` does not read; a rule without it is for them",
             documents(of_dates)
         ));
     }

@@ -133,7 +133,7 @@ fn of_cosmos(rule: &Rule, collection: &Collection) -> Result<TtlTarget, String> 
             return Err("the service reads the document's own ttl only from `ttl`, in lower case".into());
         }
         (Scope::Index, Some(_), _) => {
-            return Err("a ttl in each document (`ttlField`); the service reads it only beside TTL on `_ts`".into());
+            return Err("a ttl in each document (`ttlField`); the service reads it only with TTL on `_ts`".into());
         }
         (Scope::Index, None, Some(DateFormat::EpochSeconds | DateFormat::ObjectId | DateFormat::Iso8601)) => {
             return Err("the `dateFormat`: the service reads BSON dates, and numbers as milliseconds since 1970".into());

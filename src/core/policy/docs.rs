@@ -6,8 +6,8 @@ use super::keys;
 const HEAD: &str = "\
 # The keys of a policy
 
-Made from `src/core/policy/keys.rs`, and kept equal to it by a test. `sweeper schema` prints the same as a JSON Schema. Any string
-may hold `${NAME}`, an environment variable that must be set, or `${NAME:-default}`; `$${` stands for `${`.
+[`sweeper.example.yaml`](../sweeper.example.yaml) has the keys in use, and `sweeper schema` prints the same as a JSON Schema with
+examples. Any string may hold `${NAME}`, an environment variable that must be set, or `${NAME:-default}`; `$${` stands for `${`.
 ";
 
 /// Returns the documentation of all keys.
@@ -43,17 +43,15 @@ fn mapping(page: &mut String, path: &str, section: &Section) {
 }
 
 fn table(page: &mut String, title: &str, keys: &[&dyn AnyKey]) {
-    page.push_str(&format!("\n## {title}\n\n| Key | Value | Default | Meaning |\n|---|---|---|---|\n"));
+    page.push_str(&format!("\n## {title}\n\n| Key | Value | Meaning |\n|---|---|---|\n"));
     for key in keys {
         let about = key.about();
         let default = match (key.default(), about.required) {
-            (Some(value), _) => format!("`{}`", value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
-            (None, Some(_)) => "required".to_owned(),
+            (Some(value), _) => format!("; default `{}`", value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
+            (None, Some(_)) => "; required".to_owned(),
             (None, None) => String::new(),
         };
-        let examples: Vec<String> = about.examples.iter().map(|text| format!("`{text}`")).collect();
-        let examples = if examples.is_empty() { String::new() } else { format!(" Such as {}.", examples.join(", ")) };
-        page.push_str(&format!("| `{}` | {} | {default} | {}{examples} |\n", about.name, key.words(), about.doc));
+        page.push_str(&format!("| `{}` | {}{default} | {} |\n", about.name, key.words(), about.doc));
     }
 }
 

@@ -57,7 +57,7 @@ keys! {
         "A record of each run, for `sweeper history` and dashboards.");
 
     JOURNAL: Key<Nested<Namespace>> = Key::new("journal", nested!(IN_JOURNAL, |map| map.optional(&JOURNAL_COLLECTION)),
-        "Notes of parents whose children are yet to be deleted, from which the next run goes on. Rules with `children` or `gridfs` need it.");
+        "Notes of parents whose children are yet to be deleted. Rules with `children` or `gridfs` need it.");
 
     DEFAULTS_KEY: Key<Nested<()>> = Key::new("defaults", Nested { section: &DEFAULTS, read: check_expiry },
         "Values for all rules: every key of a rule but name, namespace, gridfs, children and orphans. A rule's own key wins.");
@@ -85,7 +85,7 @@ keys! {
             ("documentDb", Some(Flavor::DocumentDb)),
             ("amazonDocumentDb", Some(Flavor::AmazonDocumentDb)),
         ]),
-        "Service that runs the deployment. auto: recognised by the host name, else by the server's answers. \
+        "Service that runs the deployment. auto: found by the host name, else by the server's answers. \
          cosmosRu: Azure Cosmos DB for MongoDB (RU). documentDb: Azure DocumentDB, Azure Cosmos DB for MongoDB vCore. \
          amazonDocumentDb: Amazon DocumentDB, which was never tested.",
     )
@@ -102,7 +102,7 @@ keys! {
 
     HOSTS: Key<List<String>> =
         Key::new("hosts", List(Text::new("`host:port`", r"^(?!.*://)[^@]*[^@\s][^@]*$", strings::parse_host)),
-        "Members that the deployment must have, as host:port; the port is 27017 where it is left out.")
+        "Members that the deployment must have; the port is 27017 by default.")
         .examples(&["[db1.example.com:27017]"]);
 }
 
@@ -110,10 +110,10 @@ keys! {
     IN_RUN:
 
     MAX_DURATION: Key<PositiveDuration> = Key::new("maxDuration", PositiveDuration,
-        "Stop after this time; the next run deletes the rest.").examples(&["2h"]);
+        "Stop after this time; the rest goes in the next run.").examples(&["2h"]);
 
     RUN_CONCURRENCY: Key<Whole<u32>> = Key::new("concurrency", Whole::new(1, 64),
-        "Delete commands in flight at most, over all rules. Default: as many as the rule with the most may have.")
+        "Delete commands in flight at most, over all rules. Default: the highest of any rule.")
         .examples(&["4"]);
 
     RUN_RATE: Key<Whole<u32>> = Key::new("rate", PER_SECOND, "Documents per second at most, over all rules.")
@@ -156,20 +156,19 @@ keys! {
         .examples(&["sessions"]);
 
     NAMESPACE: Key<Text<NamespacePattern>> = Key::new("namespace", NAMESPACE_PATTERN,
-        "database.collection; `*` stands for anything, in either part. The server's own databases and collections are never \
-         swept.")
+        "`*` stands for anything, in either part. The server's own databases and collections are never swept.")
         .examples(&["app.sessions", "tenant_*.sessions"]).required("`database.collection`");
 
     GRIDFS: Key<Text<String>> = Key::new("gridfs", Text::new("the name of a bucket", r"^[^$*\u0000]+$", strings::parse_bucket),
-        "The namespace holds the files of this GridFS bucket: `field` is uploadDate unless the rule names another, and the chunks go with their files.")
+        "GridFS bucket whose files the namespace holds: the chunks go with their files, and `field` is uploadDate unless the rule names another.")
         .examples(&["fs"]);
 
     CHILDREN: Key<Items<Child>> = Key::new("children", Items { section: &CHILD, read: read_child },
-        "Collections whose documents go with those of the rule, once these are gone.")
+        "Collections whose documents go once their parent, a document of the rule, is gone.")
         .examples(&["[{namespace: app.orderLines, field: orderId}]"]);
 
     ORPHANS: Defaulted<Boolean> = Key::new("orphans", Boolean,
-        "true: also delete children that have been without a parent before, once all of that parent are older than a day by the time in their ObjectId. They count towards `maxDeletes`, and `maxDeletePercent` compares them with all children.")
+        "true: also delete children that had lost their parent before, once all of that parent are older than a day by their ObjectIds. `maxDeletes` counts them, and `maxDeletePercent` compares them with all children.")
         .default(false);
 }
 
@@ -182,7 +181,7 @@ keys! {
         .examples(&["app.orderLines", "crm.notes"]).required("`database.collection`");
 
     CHILD_FIELD: Key<Text<String>> = Key::new("field", FIELD_PATH,
-        "Path that holds the `_id` of the parent, or its `parentField`. A document with an array there is never taken for a child.")
+        "Path that holds the `_id` of the parent, or its `parentField`. A document with an array there is never a child.")
         .examples(&["orderId", "order.id"]).required("the field that holds the `_id` of the parent");
 
     PARENT_FIELD: Key<Text<String>> = Key::new("parentField", FIELD_PATH,
@@ -196,16 +195,15 @@ keys! {
 
     FIELD: Key<Text<String>> = Key::new("field", FIELD_PATH,
         "Path of the date, dotted as MongoDB reads it, through arrays too. _id: the creation time inside the ObjectId, or on a \
-         clustered collection a Date. Left out for a time-series collection.")
+         clustered collection a Date. Not for a time-series collection.")
         .examples(&["lastModified", "meta.finishedAt", "_id"]);
 
     EXPIRE_AFTER_SECONDS: Key<Whole<i64>> = Key::new("expireAfterSeconds", Whole::new(-1, duration::MAX_SECONDS),
-        "Seconds after the date at which a document expires; or expireAfter, exactly one of the two. -1, only with a ttlField: \
-         documents with a ttl of their own expire, the others never do.").examples(&["3600"]);
+        "Seconds from the date to the expiry; or expireAfter, exactly one of the two. -1, only with a ttlField: only documents \
+         with a ttl of their own expire.").examples(&["3600"]);
 
     EXPIRE_AFTER: Key<Seconds> = Key::new("expireAfter", Seconds,
-        "Time after the date at which a document expires: w, d, h, m, s, also together: 1d12h. No months, no years: they have no \
-         fixed length.").examples(&["90d", "12h", "45m", "1d12h"]);
+        "Time from the date to the expiry: w, d, h, m, s, also together. No months, no years: they have no fixed length.").examples(&["90d", "12h", "45m", "1d12h"]);
 
     TTL_FIELD: Key<Text<String>> =
         Key::new("ttlField", Text::new("a root-level field name", r"^(?!_id$)[^$.\u0000][^.\u0000]*$", strings::parse_ttl_field),
@@ -236,8 +234,8 @@ keys! {
 
     ORDER: Defaulted<Words<Order>> = Key::new("order",
         Words(&[("auto", Order::Auto), ("oldestFirst", Order::OldestFirst), ("storage", Order::Storage)]),
-        "Order of the deletes, on MongoDB only. oldestFirst: along the index on the date. storage: as the documents are stored, which writes far less where \
-         dates and storage are in different orders and the data is larger than the cache. auto: what costs the server less.")
+        "Order of the deletes, on MongoDB only. oldestFirst: along the index on the date. storage: as the documents are stored, which writes less if dates \
+         and storage are in different orders. auto: what costs the server less.")
         .default(Order::Auto);
 
     ENABLED: Defaulted<Boolean> = Key::new("enabled", Boolean, "false: the rule is reported as skipped.").default(true);
@@ -252,13 +250,13 @@ keys! {
         "Delete commands in flight at most. Default: a number that suits the flavor.").examples(&["2"]);
 
     TARGET_BATCH_MS: Defaulted<Whole<u64>> = Key::new("targetBatchMs", Whole::new(1, 60_000),
-        "Batches grow and shrink until the documents of one take this many milliseconds, within batchSize; a fixed latency does not count.").default(200);
+        "Batches grow and shrink, within batchSize, until the documents of one take this many milliseconds; a fixed latency does not count.").default(200);
 
     MAX_REQUEST_UNITS: Key<Whole<u32>> = Key::new("maxRequestUnits", PER_SECOND,
         "Azure Cosmos DB (RU) only: request units per second at most.").examples(&["400"]);
 
     MAX_DELETES: Key<Whole<u64>> = Key::new("maxDeletes", Whole::new(1, 1_000_000_000_000),
-        "Stop after this many documents; the next run deletes the rest.").examples(&["1000000"]);
+        "Stop after this many documents; the rest goes in the next run.").examples(&["1000000"]);
 
     MAX_DELETE_PERCENT: Key<Percent> = Key::new("maxDeletePercent", Percent,
         "Refuse the rule, before its first delete, if a larger share of the collection has expired, in percent.")
@@ -268,11 +266,11 @@ keys! {
         "Pause while a secondary is further behind, or its lag is unknown.").examples(&["10s"]);
 
     MIN_OPLOG_WINDOW: Key<PositiveDuration> = Key::new("minOplogWindow", PositiveDuration,
-        "Pause before the deletes leave the primary's oplog with less than this time from its first entry to its last, or while that is unknown. \
-         Refuse the rule, before its first delete, where that cannot be kept or cannot be known.").examples(&["24h"]);
+        "Pause if the next deletes would leave less than this time in the primary's oplog, or while that is unknown. Refuse the rule, before its first \
+         delete, if it cannot be kept or known.").examples(&["24h"]);
     MAX_DIRTY: Key<Percent> = Key::new("maxDirty", Percent,
-        "Pause while more than this percentage of the server's cache waits to be written. By default 18 while others use the server; a small batch then \
-         goes every ten seconds all the same. 100: the load of the server is not watched.")
+        "Pause while more than this percentage of the server's cache waits to be written. Default: 18 while others use the server, with a small batch \
+         every ten seconds all the same. 100: the server's load is not watched.")
         .examples(&["15", "5"]);
 
     MAX_HEAD_MS: Key<Whole<u64>> = Key::new("maxHeadMs", Whole::new(1, 60_000),
@@ -282,12 +280,12 @@ keys! {
         "true: go through more than 1,000,000 documents without an index.").default(false);
 
     ALLOW_UNKNOWN_FIELDS: Key<List<String>> = Key::new("allowUnknownFields", List(FIELD_PATH),
-        "Paths of ttlField and filter that no document needs to have. Without it a rule is refused if a document without the field may go for the \
-         lack of it, and none has it: its name may be wrong.").examples(&["[legalHold]"]);
+        "Paths of ttlField and filter that no document needs to have. Otherwise a rule is refused if no document has the field, and documents may go for \
+         the lack of it: its name may be wrong.").examples(&["[legalHold]"]);
 
     ALLOW_UNKNOWN_TYPES: Key<List<String>> = Key::new("allowUnknownTypes", List(FIELD_PATH),
-        "Paths of filter, and of the filter of holds, that may be compared with a value of a type that no document has there. Without it a rule is refused \
-         if that lets documents go that it is to keep: the value may be a string where a date was meant.").examples(&["[legalHold]"]);
+        "Paths of filter, and of the filter of holds, that may be compared with a type that no document has there. Otherwise a rule is refused if documents \
+         may go by that: the value may be a string where a date was meant.").examples(&["[legalHold]"]);
 
     WINDOW: Key<Nested<Window>> = Key::new("window", nested!(IN_WINDOW, read_window),
         "Delete only between these times of the day. With end before start the window goes over midnight.")
@@ -297,20 +295,20 @@ keys! {
         "Write every document out before it is deleted.").examples(&["{directory: /backups/ttl}"]);
 
     HOLDS: Key<Nested<Holds>> = Key::new("holds", nested!(IN_HOLDS, read_holds),
-        "Keep every document that has a hold: while a document of this collection has the same value. Read again at least every ten seconds.")
+        "Keep every document while a document of this collection has the same value. Read again at least every ten seconds.")
         .examples(&["{collection: legal.holds, key: tenantId, filter: {active: true}}"]);
 
     EXCLUDE: Key<List<NamespacePattern>> = Key::new("exclude", List(NAMESPACE_PATTERN),
-        "Only with a `*` in namespace: namespaces that the rule leaves out.").examples(&["[tenant_demo.*]"]);
+        "Namespaces that the rule leaves out; only with a `*` in namespace.").examples(&["[tenant_demo.*]"]);
 }
 
 keys! {
     IN_WINDOW:
 
-    START: Key<Text<NaiveTime>> = Key::new("start", TIME_OF_DAY, "First time at which the window is open; quoted.")
+    START: Key<Text<NaiveTime>> = Key::new("start", TIME_OF_DAY, "Time at which the window opens; quoted.")
         .examples(&["'01:00'", "'22:30'"]).required("a time of the day such as \"01:00\"");
 
-    END: Key<Text<NaiveTime>> = Key::new("end", TIME_OF_DAY, "First time at which the window is closed again; quoted.")
+    END: Key<Text<NaiveTime>> = Key::new("end", TIME_OF_DAY, "Time at which the window closes; quoted.")
         .examples(&["'05:00'", "'06:30'"]).required("a time of the day such as \"01:00\"");
 
     TIMEZONE: Defaulted<Text<Tz>> = Key::new("timezone", Text::new("a time zone", "^[A-Za-z0-9_+/-]+$", window::parse_zone),
@@ -321,7 +319,7 @@ keys! {
     IN_ARCHIVE:
 
     DIRECTORY: Key<Text<PathBuf>> = Key::new("directory", Text::new("a path", r"^[^\u0000]+$", strings::parse_directory),
-        "A directory that exists; each run makes one of its own in it.")
+        "A directory that exists; each run creates its own in it.")
         .examples(&["/backups/ttl", "${BACKUPS:-/var/backups}/ttl"]).required("one such as `/backups/ttl`");
 
     COMPRESSION: Defaulted<Words<Compression>> =

@@ -87,7 +87,7 @@ impl Approval {
     fn drift(&self, policy: &Policy, server: &ServerFacts, most_age: Duration) -> Option<String> {
         if self.report.policy.sha256 != policy.sha256 {
             return Some(format!(
-                "the policy is not the one of the plan (sha256 {:.12}, the plan's is {:.12}); {AGAIN}",
+                "the policy differs from the plan's (sha256 {:.12}, the plan's is {:.12}); {AGAIN}",
                 policy.sha256, self.report.policy.sha256
             ));
         }
@@ -96,7 +96,7 @@ impl Approval {
         if let Some((what, then, now)) =
             then.map_or(Some(("deployment", String::new(), String::new())), |then| differs(then, &now))
         {
-            return Some(format!("the {what} is not the one of the plan (`{now}`, the plan's is `{then}`); {AGAIN}"));
+            return Some(format!("the {what} differs from the plan's (`{now}`, the plan's is `{then}`); {AGAIN}"));
         }
         let age = server.local_time.timestamp_millis() - self.report.started_at.millis();
         if age > i64::try_from(most_age.as_millis()).unwrap_or(i64::MAX) {
@@ -250,12 +250,8 @@ mod tests {
         let approval = saved(&rule, 100);
         let day = 86_400_000;
         for (policy, server, why) in [
-            (policy(", batchSize: 7"), server("6.0.5", NOW), "the policy is not the one of the plan"),
-            (
-                policy(""),
-                server("7.0.0", NOW),
-                "the server's version is not the one of the plan (`7.0.0`, the plan's is `6.0.5`)",
-            ),
+            (policy(", batchSize: 7"), server("6.0.5", NOW), "the policy differs from the plan's"),
+            (policy(""), server("7.0.0", NOW), "the server's version differs from the plan's (`7.0.0`, the plan's is `6.0.5`)"),
             (policy(""), server("6.0.5", NOW + day + 1), "24h 00m ago; at most 24h 00m are allowed"),
             (policy(""), server("6.0.5", NOW - CLOCK_SKEW_GUARD_MS - 1), "which is later than the server's clock"),
         ] {

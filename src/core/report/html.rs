@@ -54,7 +54,7 @@ pub(super) fn render(report: &Report) -> String {
                     @if in_full.len() < loud.len() {
                         p.note {
                             "Charts, samples and tables are shown for the " (in_full.len()) " rules that went wrong or have most \
-                             expired documents; the JSON report has those of all."
+                             expired documents; the JSON report has all."
                         }
                     }
                     @for &index in &loud {

@@ -284,7 +284,7 @@ async fn a_sweep_that_would_stay_and_ask_is_refused_and_says_so() {
     let case = Case::new().await;
     case.fill("c", dated(0..3, days(-3))).await;
     let ran = Terminal::open(&command(&case, RULE, &["--every", "1h"])).end().await;
-    assert!(ran.code == Some(2) && ran.stdout.contains("nobody to ask"), "{ran:?}");
+    assert!(ran.code == Some(2) && ran.stdout.contains("does not ask before each run"), "{ran:?}");
     assert_eq!(scrape(&case).run("last_run_exit_code"), Some(2.0));
     assert_eq!(case.ids("c").await.len(), 3);
 }

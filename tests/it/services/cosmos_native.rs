@@ -143,7 +143,7 @@ async fn ttl_on_another_field_is_compared_changed_counted_and_imported() {
     assert_eq!((ran.code, report["rows"].as_array().unwrap().len()), (Some(0), 1), "{report:#}");
     assert!(report["rows"][0]["reason"].as_str().unwrap().contains(numbers), "{report:#}");
     for (keys, part) in [
-        ("expireAfterSeconds: 3600, ttlField: ttl", "beside TTL on `_ts`"),
+        ("expireAfterSeconds: 3600, ttlField: ttl", "only with TTL on `_ts`"),
         ("expireAfterSeconds: 3600, filter: {a: 1}", "no filter"),
         ("expireAfterSeconds: 3600, dateFormat: epochSeconds", numbers),
     ] {

@@ -70,14 +70,14 @@ async fn another_policy_server_or_time_takes_the_approval_away() {
     case.fill("c", dated(0..20, days(-3))).await;
     let all = id_set(0..20);
     let plan = approve(&case, RULE).await;
-    assert_refused(&sweep(&case, &format!("{RULE}# a comment\n"), &plan, &[]).await, "policy is not the one of the plan");
+    assert_refused(&sweep(&case, &format!("{RULE}# a comment\n"), &plan, &[]).await, "policy differs from the plan's");
     let whole = std::fs::read(&plan).unwrap();
     type Change = fn(&mut Value);
     let changes: [(&str, Change); 8] = [
         ("server's version", |plan| plan["server"]["version"] = "6.0.4".into()),
         ("replica set", |plan| plan["server"]["name"] = "rs0".into()),
         ("topology", |plan| plan["server"]["topology"] = "replicaSet".into()),
-        ("host is not", |plan| plan["server"]["hosts"] = vec!["elsewhere:27017"].into()),
+        ("host differs from", |plan| plan["server"]["hosts"] = vec!["elsewhere:27017"].into()),
         ("deployment", |plan| plan["server"] = Value::Null),
         ("24h 00m are allowed (`--max-plan-age`)", |plan| {
             plan["startedAt"] = ttl_sweeper::base::instant::rfc3339(days(-1)).into();

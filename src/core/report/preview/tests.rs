@@ -250,7 +250,7 @@ fn a_report_is_as_wide_as_its_terminal_and_coloured_for_those_who_ask() {
 
 #[test]
 fn a_reason_and_a_warning_that_rules_share_are_said_once() {
-    let why = "the policy is not the one of the plan; look at a new audit, and save it as the plan";
+    let why = "the policy differs from the plan's; look at a new audit, and save it as the plan";
     let rules = (0..11).map(|number| {
         let rule = rule(&format!("r{number}"), &format!("app.c{number}"), 5, 9);
         RuleReport { warnings: vec!["`maxLag` has no effect here".into()], ..refused(rule, Guard::Plan, why) }
@@ -258,13 +258,13 @@ fn a_reason_and_a_warning_that_rules_share_are_said_once() {
     let report = dry_run(rules.collect());
     for format in [Format::Table, Format::Markdown] {
         let text = render(&report, format, TableStyle { colored: false, width: 200, ..TableStyle::default() });
-        assert_eq!(text.matches("not the one of the plan").count(), 1, "{text}");
+        assert_eq!(text.matches("differs from the plan's").count(), 1, "{text}");
         assert!(text.contains("r0, r1, r2 and 8 more: refused: plan: "), "{text}");
         assert_eq!(text.matches("has no effect here").count(), 1, "{text}");
     }
     let check = Report { command: ReportCommand::Check, ..report };
     let text = render(&check, Format::Table, TableStyle { colored: false, width: 200, ..TableStyle::default() });
-    assert_eq!(text.matches("not the one of the plan").count(), 1, "{text}");
+    assert_eq!(text.matches("differs from the plan's").count(), 1, "{text}");
     assert_eq!(text.matches("plan: as for r0").count(), 10, "{text}");
 }
 

@@ -274,7 +274,7 @@ fn of_expression(code: i32, message: &str) -> &'static str {
 fn coded(message: &str, code: i32, code_name: &str) -> String {
     let message = if is_too_late(message) {
         "it came to the server too late for its lease, its holds or its look at the parents: it was long on its way, or the clock of the server was set, \
-         or differs from that of another"
+         or the clocks of two members differ"
     } else if code == codes::COLLECTION_UUID_MISMATCH {
         "the collection was dropped, renamed or replaced"
     } else if codes::is_of_expression(code) {
