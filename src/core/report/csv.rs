@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::json::values;
 use super::{Report, ReportCommand, RuleReport, estimate};
+use crate::base::text::clean;
 use crate::core::audit::figures::AuditReport;
 
 /// Columns with values of the run, before those of a rule.
@@ -102,12 +103,13 @@ pub(super) fn lines<'a>(head: impl Iterator<Item = &'a str>, mut rows: impl Iter
     String::from_utf8(writer.into_inner().expect("a buffer in memory")).expect("CSV of strings is UTF-8")
 }
 
-/// Puts a `'` before a cell that a spreadsheet would calculate (OWASP, "CSV Injection"): names of collections and indexes come
-/// from whoever may create them. Numbers stay as they are.
+/// Puts a `'` before a cell that a spreadsheet would calculate (OWASP, "CSV Injection"), and escapes what a terminal would obey:
+/// names of collections and indexes come from whoever may create them. Numbers stay as they are.
 fn harmless(cell: String) -> String {
     let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠']);
     let is_number = cell.starts_with(['+', '-']) && cell.contains(|c: char| c.is_ascii_digit()) && cell.parse::<f64>().is_ok();
-    if is_formula && !is_number { format!("'{cell}") } else { cell }
+    let shown = clean(&cell);
+    if is_formula && !is_number { format!("'{shown}") } else { shown }
 }
 
 /// Returns the cell of a value; it is empty if the value was not measured.
@@ -132,6 +134,13 @@ mod tests {
     use crate::core::audit::figures::{BacklogMonth, ForecastDay, Sampling};
     use crate::core::report::HeldBy;
     use crate::testing::made_up::{dry_run, report};
+
+    #[test]
+    fn a_cell_has_nothing_that_a_terminal_obeys() {
+        assert_eq!(harmless("a\u{1b}[2J\u{9b}b\u{202e}c".into()), r"a\u{1b}[2J\u{9b}b\u{202e}c");
+        assert_eq!(harmless("=1\u{7}".into()), r"'=1\u{7}");
+        assert_eq!(harmless("-1.5".into()), "-1.5");
+    }
 
     #[test]
     fn each_kind_of_value_has_the_cell_that_a_spreadsheet_can_read() {
@@ -197,7 +206,7 @@ mod tests {
             ("+1+2", "'+1+2"),
             ("-1+2", "'-1+2"),
             ("-inf", "'-inf"),
-            ("\t=1", "'\t=1"),
+            ("\t=1", r"'\u{9}=1"),
             ("＝1", "'＝1"),
             ("-1", "-1"),
             ("-1.5e3", "-1.5e3"),
@@ -207,6 +216,6 @@ mod tests {
             assert_eq!(harmless(cell.into()), shown);
         }
         let text = lines(["n", "m"].into_iter(), [vec!["\r=1,2".to_owned(), "-1".to_owned()]].into_iter());
-        assert_eq!(text, "n,m\n\"'\r=1,2\",-1\n");
+        assert_eq!(text, "n,m\n\"'\\u{d}=1,2\",-1\n");
     }
 }

@@ -99,7 +99,7 @@ pub(super) fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS] {
         word(report, rule.status),
         number(rule.expired_count),
         number(rule.document_count),
-        rule.expired_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
+        rule.share().map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
         went,
         left,
         if rule.status == Status::Skipped { "-".to_owned() } else { duration(rule.duration_ms) },
@@ -231,7 +231,9 @@ pub(super) fn by_rules<'a>(reports: impl Iterator<Item = &'a RuleReport>) -> Str
 
 /// Returns the outcome of the run in one line.
 pub(super) fn last(report: &Report) -> (Tone, String) {
-    let ran = by_rules(report.rules.iter().filter(|rule| matches!(rule.status, Status::Complete | Status::Partial)));
+    let has_deleted = |rule: &RuleReport| rule.deleted_count + rule.orphans_deleted_count.unwrap_or(0) > 0;
+    let has_run = |rule: &&RuleReport| matches!(rule.status, Status::Complete | Status::Partial) || has_deleted(rule);
+    let ran = by_rules(report.rules.iter().filter(has_run));
     let mut parts = Vec::new();
     if report.dry_run {
         let number = AtMost::of(report).map_or_else(|| "an unknown number of documents".to_owned(), AtMost::bounded);
@@ -239,7 +241,10 @@ pub(super) fn last(report: &Report) -> (Tone, String) {
     } else if report.command == ReportCommand::Sweep {
         let least = if report.rules.iter().any(|rule| rule.uncertain) { "at least " } else { "" };
         let deleted = amount(report, |rule| rule.deleted_count, |rule| rule.orphans_deleted_count.unwrap_or(0));
-        parts.push(format!("deleted {least}{deleted} by {ran}"));
+        parts.push(match report.rules.iter().any(|rule| has_run(&rule) || rule.uncertain) {
+            true => format!("deleted {least}{deleted} by {ran}"),
+            false => "nothing was deleted".to_owned(),
+        });
         parts.extend(left(report));
     }
     for (status, word) in
@@ -301,9 +306,13 @@ pub(super) fn unfinished(report: &Report) -> Vec<String> {
     parts
 }
 
-/// Names the namespaces of rules, up to [`MAX_NAMES`] of them.
+/// Names rules by their namespaces, and by their own names where they have some, up to [`MAX_NAMES`] of them.
 fn namespaces(rules: &[&RuleReport]) -> String {
-    let names: Vec<&str> = rules.iter().take(MAX_NAMES).map(|rule| rule.namespace.as_str()).collect();
+    let name = |rule: &&RuleReport| match rule.name == rule.namespace {
+        true => rule.namespace.clone(),
+        false => format!("{} ({})", rule.name, rule.namespace),
+    };
+    let names: Vec<String> = rules.iter().take(MAX_NAMES).map(name).collect();
     let more = match rules.len().saturating_sub(MAX_NAMES) {
         0 => String::new(),
         more => format!(" and {} more", count(more as u64)),

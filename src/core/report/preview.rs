@@ -224,7 +224,7 @@ fn row(report: &Report, rule: &RuleReport) -> Row {
             },
             number(rule.expired_count),
             number(rule.document_count),
-            rule.expired_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
+            rule.share().map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
             up_to(rule),
         ],
         why: whys(report, rule).join(", "),

@@ -142,14 +142,19 @@ pub fn left(complete: bool, losses: Vec<String>, strays: &[String], namespaces: 
     left
 }
 
-/// Returns the warnings about restored documents.
-pub fn advice(namespaces: &[NamespaceReport]) -> Vec<String> {
-    if namespaces.iter().all(|namespace| namespace.inserted_count + namespace.replaced_count == 0) {
-        return Vec::new();
+/// Returns the warnings about restored documents. `made` are the collections that were not there before.
+pub fn advice(namespaces: &[NamespaceReport], made: &[String]) -> Vec<String> {
+    let has_new = |namespace: &&NamespaceReport| namespace.inserted_count + namespace.replaced_count > 0;
+    let mut warnings = Vec::new();
+    if namespaces.iter().any(|namespace| has_new(&namespace)) {
+        warnings
+            .push("restored documents are still expired: the next sweep deletes them again, and a TTL index at once".to_owned());
     }
-    vec![
-        "restored documents are still expired: the next sweep deletes them again, and a TTL index at once".to_owned(),
-        "indexes and options of a collection are not restored: `mongorestore` does that, from the metadata files of the archive"
-            .to_owned(),
-    ]
+    let bare = namespaces.iter().filter(has_new).filter(|namespace| made.contains(&namespace.to));
+    let bare: Vec<String> = bare.map(|namespace| format!("`{}`", namespace.to)).collect();
+    if !bare.is_empty() {
+        let restores = "`mongorestore` restores them from the metadata files of the archive";
+        warnings.push(format!("new collections have no indexes and options yet: {}; {restores}", bare.join(", ")));
+    }
+    warnings
 }

@@ -173,6 +173,11 @@ pub struct HeldBy {
 }
 
 impl RuleReport {
+    /// Returns the share of the collection that has expired, in percent and not rounded, as the sums over several rules have it.
+    pub fn share(&self) -> Option<f64> {
+        percent(self.expired_count?, self.document_count?)
+    }
+
     /// Makes the report of a planned rule from everything that is known about it.
     pub fn of(planned: &PlannedRule, findings: &Findings, outcome: &RuleOutcome, remaining: &Remaining) -> Self {
         let Verdict { status, reason, error } = Verdict::of(planned, &findings.decides, outcome);

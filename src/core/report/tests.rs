@@ -33,6 +33,18 @@ fn rules(statuses: &[Status]) -> Vec<RuleReport> {
 }
 
 #[test]
+fn a_share_is_rounded_once() {
+    let mut rules = rules(&[Status::Complete]);
+    let (expired, documents, rounded) = (Some(7), Some(13), Some(53.85));
+    rules[0] = RuleReport { expired_count: expired, document_count: documents, expired_percent: rounded, ..rules[0].clone() };
+    let report = report(false, None, rules);
+    for format in [Format::Table, Format::Markdown, Format::Html] {
+        let text = render(&report, format, TableStyle::default());
+        assert!(text.contains("53.8 %") && !text.contains("53.9"), "{text}");
+    }
+}
+
+#[test]
 fn the_worst_rule_decides_status_and_exit_code() {
     use Status::{Complete, Failed, Partial, Refused, Skipped};
     for (statuses, status, swept, dry) in [
@@ -84,8 +96,8 @@ fn the_line_of_a_quiet_run_names_every_rule_that_did_not_run_to_its_end_and_what
         line,
         "failed: deleted 0 documents by 3 rules; left: 19,428 documents; unknown: 2 rules; \
          2 partial (maxDeletes); 2 refused (maxDeletePercent, view); 1 failed, in 1 ms; \
-         app.c3: failed: counting: no; app.c2: refused: maxDeletePercent: 90 % have expired; app.c4: refused: view: a view; \
-         also app.c1, app.c5"
+         rule 3 (app.c3): failed: counting: no; rule 2 (app.c2): refused: maxDeletePercent: 90 % have expired; \
+         rule 4 (app.c4): refused: view: a view; also rule 1 (app.c1), rule 5 (app.c5)"
     );
     // A reply was lost: so many were deleted at least, and so many are left at most.
     rules.truncate(2);
@@ -93,6 +105,15 @@ fn the_line_of_a_quiet_run_names_every_rule_that_did_not_run_to_its_end_and_what
         RuleReport { uncertain: true, expired_count: Some(10), deleted_count: 4, remaining_count: None, ..rules[1].clone() };
     let line = reason(&report(false, None, rules));
     assert!(line.starts_with("partial: deleted at least 4 documents by 2 rules; left: at most 6 documents; 1 partial"), "{line}");
+    // A rule that fails after its first deletes has deleted them, and is named.
+    let mut failed = self::rules(&[Failed]);
+    failed[0] = RuleReport { name: "carts".into(), error: Some("disk full".into()), ..failed[0].clone() };
+    let line = reason(&report(false, None, failed.clone()));
+    assert!(line.starts_with("failed: nothing was deleted; "), "{line}");
+    failed[0].deleted_count = 500;
+    let line = reason(&report(false, None, failed));
+    assert!(line.starts_with("failed: deleted 500 documents by 1 rule; "), "{line}");
+    assert!(line.ends_with("; carts (app.c0): failed: disk full"), "{line}");
     // A rule with a `*` is one rule of the policy, in many namespaces.
     let mut tenants = self::rules(&[Complete, Complete, Complete]);
     tenants[2].name = tenants[1].name.clone();
@@ -212,7 +233,7 @@ fn the_limit_of_the_run_is_that_of_each_rule_and_of_their_sum_in_every_format() 
     assert!(table.contains("would delete 10 documents by 1 rule") && table.contains("--max-deletes"), "{table}");
     assert!(table.lines().any(|line| line.starts_with("rule 0        10       40")), "{table}");
     let markdown = render(&report, Format::Markdown, TableStyle::default());
-    assert!(markdown.contains("| 40 | 10 | 400.0 % | 10 | maxDeletes |"), "{markdown}");
+    assert!(markdown.contains("| 40 | 10 | 100.0 % | 10 | maxDeletes |"), "{markdown}");
     let csv = render(&report, Format::Csv, TableStyle::default());
     assert!(csv.contains(",complete,,40,,,,,10,maxDeletes,"), "{csv}");
     let page = render(&report, Format::Html, TableStyle::default());

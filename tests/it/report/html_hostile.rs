@@ -39,7 +39,13 @@ fn replace(value: &mut Value, key: &str, with: &str) {
 fn shape(page: &str) -> Vec<String> {
     let html = Html::parse_document(page);
     let elements = html.root_element().descendants().filter_map(ElementRef::wrap);
+    // A backtick in a text makes a part of it code, which holds nothing but text.
+    let is_in_text = |element: &ElementRef| {
+        let parent = element.parent().and_then(ElementRef::wrap);
+        element.value().name() == "code" && parent.is_some_and(|parent| parent.value().name() == "bdi")
+    };
     elements
+        .filter(|element| !is_in_text(element))
         .map(|element| {
             let attributes: Vec<&str> = element.value().attrs().map(|(name, _)| name).collect();
             format!("{} {}", element.value().name(), attributes.join(" "))

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use crate::support::faults::{dated, days};
 use crate::support::sweeper::{Case, Ran, id_set, run, sweeper};
+use crate::support::terminal::Terminal;
 use serde_json::Value;
 
 const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
@@ -174,6 +175,17 @@ async fn an_output_that_fails_at_the_end_does_not_keep_the_others_from_being_wri
     let case = three().await;
     let ran = here(&case, RULE, &case.uri, &["sweep", "--format", "json", "-o", "/dev/full", "-o", "-"]).await;
     assert_eq!((ran.code, form(&ran.stdout)), (Some(1), "table"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_person_is_not_shown_a_page_of_html_because_a_disk_is_full() {
+    let case = three().await;
+    let args = ["sweep", "--yes", "--format", "html", "-o", "/dev/full"];
+    let ran = Terminal::open(&case.command(RULE, &args)).end().await;
+    assert_eq!((ran.code, ran.stdout.contains("<html")), (Some(1), false), "{ran:?}");
+    for part in ["deleted 3 documents by 1 rule", "warning: the report was written to standard output instead"] {
+        assert!(ran.stdout.contains(part), "{part}: {ran:?}");
+    }
 }
 
 /// Returns the command in a shell that lets the process write no byte to any file.

@@ -1,18 +1,20 @@
 //! Beginning of the page: the outcome of the run, its totals, and the rules that need attention.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 
-use super::words::{at, code, deleted, is_counted, link, measured, name, next_days, status, swept, title};
+use super::words::{at, code, deleted, is_counted, link, measured, name, next_days, prose, status, swept, title};
 use crate::base::text::{bytes, clean, count, duration, plural};
 use crate::core::plan::Status;
 use crate::core::report::amount::{AtMost, amount};
-use crate::core::report::lines::{last, shared};
+use crate::core::report::lines::{by_rules, last, shared};
 use crate::core::report::{Report, ReportCommand, RuleReport, overlap, preview};
 
 /// Maximum number of rules that are listed as needing attention; of any others only the number is shown.
 const MAX_URGENT: usize = 20;
 
-/// Maximum number of rules that a warning links to.
+/// Maximum number of rules that a warning or a total links to.
 const MAX_LINKS: usize = 5;
 
 /// Returns the outcome of the run in a few words.
@@ -45,9 +47,9 @@ pub(super) fn head(report: &Report, verdict: &str) -> Markup {
     html! {
         p.kind { (title(report)) " " (status(report, report.status)) }
         h1 { (verdict) }
-        p.last { (if report.command == ReportCommand::Check { checked(report) } else { clean(&last(report).1) }) }
+        p.last { (prose(&if report.command == ReportCommand::Check { checked(report) } else { last(report).1 })) }
         @if report.dry_run {
-            @for line in preview::of_run(report) { p.last { (clean(&line)) } }
+            @for line in preview::of_run(report) { p.last { (prose(&line)) } }
         }
         (tiles(report))
         (run(report))
@@ -55,7 +57,7 @@ pub(super) fn head(report: &Report, verdict: &str) -> Markup {
 }
 
 fn checked(report: &Report) -> String {
-    let rules = plural(report.totals.rules as u64, "rule");
+    let rules = by_rules(report.rules.iter());
     match &report.server {
         Some(_) => format!("{rules} held against the deployment; nothing was deleted"),
         None => format!("{rules} read; nothing was contacted (`--connect` looks at the deployment as well)"),
@@ -67,19 +69,20 @@ fn tiles(report: &Report) -> Markup {
     let tile = |label: &str, value: Markup| html! { div { dt { (label) } dd { (value) } } };
     let looked_at = || report.rules.iter().filter(|rule| rule.status != Status::Skipped);
     let audits: Vec<&RuleReport> = looked_at().filter(|rule| rule.audit.is_some()).collect();
-    let forecast = audits.iter().map(|rule| rule.audit.as_ref().and_then(next_days));
-    let never = audits.iter().map(|rule| rule.never_expires.as_ref().map(|reasons| reasons.values().sum::<u64>()));
+    let forecast = audits.iter().map(|rule| (*rule, rule.audit.as_ref().and_then(next_days)));
+    let never = audits.iter().map(|rule| (*rule, rule.never_expires.as_ref().map(|reasons| reasons.values().sum::<u64>())));
     let hold = looked_at().filter(|rule| rule.expired_count != Some(0));
     let overlapping = overlap::at_most(&report.rules, |rule| rule.expired_count);
+    let names = report.rules.iter().map(|rule| rule.name.as_str()).collect::<BTreeSet<_>>().len();
     let left = overlap::at_most(&report.rules, |rule| rule.remaining_count);
     html! {
         dl.tiles {
             @if is_counted(report) {
                 (tile("expired", match report.totals.expired_count {
                     Some(expired) => html! { (overlapping) (count(expired)) },
-                    None => sum(looked_at().map(|rule| rule.expired_count), count),
+                    None => sum(report, &mut looked_at().map(|rule| (rule, rule.expired_count)), count),
                 }))
-                (tile("their size, estimated", html! { (overlapping) (sum(hold.map(|rule| rule.estimated_bytes), bytes)) }))
+                (tile("their size, estimated", html! { (overlapping) (sum(report, &mut hold.map(|rule| (rule, rule.estimated_bytes)), bytes)) }))
             }
             @if let Some(orphans) = report.totals.old_orphan_count.filter(|orphans| *orphans > 0) {
                 (tile("orphans", html! { (count(orphans)) }))
@@ -89,15 +92,18 @@ fn tiles(report: &Report) -> Markup {
                 @if let Some(orphans) = report.totals.orphans_deleted_count.filter(|orphans| *orphans > 0) {
                     (tile("orphans deleted", html! { (deleted(orphans, is_uncertain(report))) }))
                 }
-                (tile("left", html! { (left) (sum(looked_at().map(|rule| rule.remaining_count), count)) }))
+                (tile("left", html! { (left) (sum(report, &mut looked_at().map(|rule| (rule, rule.remaining_count)), count)) }))
             }
             @if !audits.is_empty() {
-                (tile("expire in 30 days", sum(forecast, count)))
-                (tile("never expire", sum(never, count)))
+                (tile("expire in 30 days", sum(report, &mut { forecast }, count)))
+                (tile("never expire", sum(report, &mut { never }, count)))
             }
             (tile("rules", html! {
-                (count(report.totals.rules as u64))
-                span.under { (report.totals.refused) " refused, " (report.totals.failed) " failed" }
+                (count(names as u64))
+                span.under {
+                    @if report.rules.len() > names { "in " (plural(report.rules.len() as u64, "namespace")) ", " }
+                    (report.totals.refused) " refused, " (report.totals.failed) " failed"
+                }
             }))
             @if warned(report) > 0 {
                 (tile("warnings", html! {
@@ -109,18 +115,34 @@ fn tiles(report: &Report) -> Markup {
     }
 }
 
-/// Shows the sum of the measured values, and the number of rules without one.
-fn sum(values: impl Iterator<Item = Option<u64>>, show: fn(u64) -> String) -> Markup {
-    let values: Vec<Option<u64>> = values.collect();
-    let known = values.iter().flatten().count();
-    let missing = values.len() - known;
+/// Shows the sum of the measured values, and the rules without one.
+fn sum<'a>(
+    report: &'a Report,
+    values: &mut dyn Iterator<Item = (&'a RuleReport, Option<u64>)>,
+    show: fn(u64) -> String,
+) -> Markup {
+    let (missing, known): (Vec<_>, Vec<_>) = values.partition(|(_, value)| value.is_none());
     html! {
-        @if known == 0 && missing > 0 {
+        @if known.is_empty() && !missing.is_empty() {
             (measured(None))
         } @else {
-            (show(values.iter().flatten().sum()))
-            @if missing > 0 { span.under { (plural(missing as u64, "rule")) " not measured" } }
+            (show(known.iter().filter_map(|(_, value)| *value).sum()))
+            @if !missing.is_empty() {
+                span.under { "without " (links(report, &missing.iter().map(|(rule, _)| *rule).collect::<Vec<_>>())) }
+            }
         }
+    }
+}
+
+/// Links to the first of some rules, and counts the others.
+fn links(report: &Report, rules: &[&RuleReport]) -> Markup {
+    let index = |rule: &RuleReport| report.rules.iter().position(|other| std::ptr::eq(other, rule));
+    html! {
+        @for (place, rule) in rules.iter().take(MAX_LINKS).enumerate() {
+            @if place > 0 { ", " }
+            @if let Some(index) = index(rule) { (link(report, index)) }
+        }
+        @if rules.len() > MAX_LINKS { " and " (count((rules.len() - MAX_LINKS) as u64)) " more" }
     }
 }
 
@@ -169,7 +191,7 @@ pub(super) fn attention(report: &Report) -> Markup {
                 h2 { (if report.command == ReportCommand::Check { "Would not run" } else { "Refused or unfinished rules" }) }
                 ul {
                     @for (index, rule) in sorted.take(MAX_URGENT) {
-                        li { (status(report, rule.status)) " " (link(report, index)) @if let Some(why) = rule.why() { ": " (name(&why)) } }
+                        li { (status(report, rule.status)) " " (link(report, index)) @if let Some(why) = rule.why() { ": " (prose(&why)) } }
                     }
                     @if more > 0 { li { (count(more as u64)) " more, in the table below" } }
                 }
@@ -183,7 +205,6 @@ pub(super) fn warnings(report: &Report) -> Markup {
     let warnings = report.rules.iter().flat_map(|rule| rule.warnings.iter().map(move |warning| (rule, warning.clone())));
     let warnings = shared(warnings);
     let more = warnings.len().saturating_sub(MAX_URGENT);
-    let index = |rule: &RuleReport| report.rules.iter().position(|other| std::ptr::eq(other, rule));
     html! {
         @if !warnings.is_empty() {
             section.attention {
@@ -191,12 +212,7 @@ pub(super) fn warnings(report: &Report) -> Markup {
                 ul {
                     @for (warning, rules) in warnings.iter().take(MAX_URGENT) {
                         li.note.warning {
-                            @for (place, rule) in rules.iter().take(MAX_LINKS).enumerate() {
-                                @if place > 0 { ", " }
-                                @if let Some(index) = index(rule) { (link(report, index)) }
-                            }
-                            @if rules.len() > MAX_LINKS { " and " (count((rules.len() - MAX_LINKS) as u64)) " more" }
-                            ": " (name(warning))
+                            (links(report, rules)) ": " (prose(warning))
                         }
                     }
                     @if more > 0 { li { (count(more as u64)) " more, at the rules below" } }

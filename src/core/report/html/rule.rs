@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::charts::{self, Bar};
 use super::detail;
 use super::words::{
-    at, code, deleted, found_by, is_counted, measured, name, next_days, rule_name, share, status, swept, unmeasured,
+    at, code, deleted, found_by, is_counted, measured, name, next_days, prose, rule_name, share, status, swept, unmeasured,
 };
 use crate::base::instant::Instant;
 use crate::base::text::{bytes, count, duration, plural};
@@ -28,7 +28,7 @@ pub(super) fn article(report: &Report, index: usize, open: bool, full: bool) -> 
                 h3 { (rule_name(report, index)) }
                 (status(report, rule.status))
                 @if let Some(expired) = rule.expired_count {
-                    span.brief { (count(expired)) " expired" @if let Some(percent) = rule.expired_percent { (format!(" ({percent:.1} %)")) } }
+                    span.brief { (count(expired)) " expired" @if let Some(percent) = rule.share() { (format!(" ({percent:.1} %)")) } }
                 }
                 @if rule.deleted_count > 0 { span.brief { (count(rule.deleted_count)) " deleted" } }
             }
@@ -50,11 +50,11 @@ fn notes(rule: &RuleReport) -> Markup {
         Status::Complete | Status::Skipped => "plain",
     };
     html! {
-        @if let Some(why) = rule.why() { p class={"note " (tone)} { strong { (rule.status) ": " } (name(&why)) } }
+        @if let Some(why) = rule.why() { p class={"note " (tone)} { strong { (rule.status) ": " } (prose(&why)) } }
         @if rule.uncertain {
             p.note.warning { strong { "warning: " } "a reply was lost; at least " (plural(rule.deleted_count, "document")) " deleted" }
         }
-        @for warning in &rule.warnings { p.note.warning { strong { "warning: " } (name(warning)) } }
+        @for warning in &rule.warnings { p.note.warning { strong { "warning: " } (prose(warning)) } }
     }
 }
 
@@ -74,7 +74,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if looked_at || rule.document_count.is_some() { (fact("documents", measured(rule.document_count))) }
             @if looked_at && is_counted(report) {
                 (fact("expired", measured(rule.expired_count)))
-                (fact("share", share(rule.expired_percent)))
+                (fact("share", share(rule.share())))
                 @if let Some(measurements) = rule.expired_measurements { (fact("measurements in them", html! { (count(measurements)) })) }
                 (fact("their size, estimated", html! { @if let Some(size) = rule.estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
                 @if rule.expired_count != Some(0) { (fact("oldest expired", instant(rule.oldest_expired))) }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::words::{
-    about, code, deleted, found_by, is_counted, link, name, next_days, number_cell, rule_name, scrolling, share, status, swept,
+    about, code, deleted, found_by, is_counted, link, next_days, number_cell, prose, rule_name, scrolling, share, status, swept,
     unmeasured,
 };
 use crate::base::text::{count, duration, plural};
@@ -40,7 +40,7 @@ fn table(report: &Report, rules: &[usize], linked: bool) -> Markup {
             tr {
                 th scope="row" {
                     @if linked { (link(report, index)) } @else { (rule_name(report, index)) }
-                    @if !linked && let Some(why) = rule.why() { span.under { (name(&why)) } }
+                    @if !linked && let Some(why) = rule.why() { span.under { (prose(&why)) } }
                 }
                 td data-l="status" {
                     (status(report, rule.status))
@@ -51,7 +51,7 @@ fn table(report: &Report, rules: &[usize], linked: bool) -> Markup {
                 @if asked { (number_cell(documents, rule.document_count)) }
                 @if counted {
                     td.n data-l="share" data-v=(rule.expired_percent.map(|percent| percent.to_string()).unwrap_or_default()) {
-                        (share(rule.expired_percent))
+                        (share(rule.share()))
                     }
                 }
                 @if would { (would_go(rule)) }

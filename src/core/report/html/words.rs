@@ -17,6 +17,15 @@ pub(super) fn name(text: &str) -> Markup {
     html! { bdi { (clean(text)) } }
 }
 
+/// Shows a message, with what is between two backticks as code.
+pub(super) fn prose(text: &str) -> Markup {
+    let text = clean(text);
+    if text.matches('`').count() % 2 == 1 {
+        return html! { bdi { (text) } };
+    }
+    html! { bdi { @for (place, part) in text.split('`').enumerate() { @if place % 2 == 1 { code { (part) } } @else { (part) } } } }
+}
+
 pub(super) fn code(text: &str) -> Markup {
     html! { code { bdi { (clean(text)) } } }
 }
@@ -138,6 +147,13 @@ mod tests {
         let about = |millis| about(Instant(bson::DateTime::from_millis(millis))).0;
         assert!(about(1_769_824_984_000).contains(">2026-01-31 02:03<"));
         assert!(about(253_402_300_800_000).contains(">253402300800000 ms since 1970<"));
+    }
+
+    #[test]
+    fn what_is_between_backticks_is_code_and_a_single_one_is_text() {
+        let shown = |text: &str| prose(text).0;
+        assert_eq!(shown("no `a<b` in `c`"), "<bdi>no <code>a&lt;b</code> in <code>c</code></bdi>");
+        assert_eq!(shown("one ` of them"), "<bdi>one ` of them</bdi>");
     }
 
     #[test]

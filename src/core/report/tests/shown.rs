@@ -6,7 +6,7 @@ use super::*;
 use crate::core::report::{csv, diff};
 
 /// Values that only JSON, CSV and the history have, by their places.
-const FOR_PROGRAMS: [&str; 10] = [
+const FOR_PROGRAMS: [&str; 11] = [
     "/schemaVersion",
     "/plan/path",
     "/plan/runId",
@@ -14,6 +14,7 @@ const FOR_PROGRAMS: [&str; 10] = [
     "/rules/0/predicate",
     "/rules/0/estimate/oplogBytesPerDocument",
     "/rules/0/nativeTroubles/0/reason",
+    "/totals/rules",
     "/totals/wouldDeleteCount",
     "/totals/remainingCount",
     "/totals/oplogBytes",
