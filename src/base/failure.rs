@@ -76,6 +76,11 @@ pub fn log(cause: &anyhow::Error, quiet: bool) {
     }
 }
 
+/// Returns the message of an error without the lines below it.
+pub fn message(cause: &anyhow::Error) -> String {
+    cause.downcast_ref::<Failure>().map_or_else(|| format!("{cause:#}"), |failure| failure.message.clone())
+}
+
 /// Whether an error is the answer to a request to stop.
 pub fn is_stop(cause: &anyhow::Error) -> bool {
     cause.downcast_ref::<Failure>().is_some_and(|failure| failure.is_stop)

@@ -54,12 +54,55 @@ pub enum LogFormat {
     Json,
 }
 
-/// Installs the log for the rest of the process.
+/// What begins each line of the log, before its level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stamp {
+    None,
+    /// The time, in the text of a process that stays.
+    Time,
+    /// The priority of sd-daemon(3), which journald takes off again.
+    Priority,
+}
+
+impl Stamp {
+    /// Returns the text in front of a line of this level.
+    fn of(self, level: &Level) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Time => format!("{} ", now()),
+            Self::Priority => match *level {
+                Level::ERROR => "<3>",
+                Level::WARN => "<4>",
+                Level::INFO => "<6>",
+                _ => "<7>",
+            }
+            .to_owned(),
+        }
+    }
+}
+
+/// Whether standard error goes to journald, which says in the environment by device and inode which stream it reads.
+fn is_journal() -> bool {
+    let named = std::env::var("JOURNAL_STREAM").ok();
+    let of_stderr = rustix::fs::fstat(std::io::stderr()).ok().map(|stat| format!("{}:{}", stat.st_dev, stat.st_ino));
+    named.is_some() && named == of_stderr
+}
+
+fn now() -> String {
+    Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+/// Installs the log for the rest of the process. The text of one that `stays` has the time in each line, unless journald adds it.
 ///
 /// `verbose` is the number of `-v`: 0 shows warnings, 1 also the steps of the run, 2 also every command that is sent (without its
 /// body). `quiet` shows only errors.
-pub fn install(format: LogFormat, verbose: u8, quiet: bool) {
-    let layer = layer(format, terminal::stderr).with_filter(targets(format, verbose, quiet));
+pub fn install(format: LogFormat, verbose: u8, quiet: bool, stays: bool) {
+    let stamp = match (is_journal(), stays) {
+        (true, _) => Stamp::Priority,
+        (false, true) => Stamp::Time,
+        (false, false) => Stamp::None,
+    };
+    let layer = layer(format, stamp, terminal::stderr).with_filter(targets(format, verbose, quiet));
     tracing_subscriber::registry().with(layer).init();
 }
 
@@ -95,50 +138,55 @@ fn targets(format: LogFormat, verbose: u8, quiet: bool) -> Targets {
 }
 
 /// Returns the layer that formats and writes events.
-fn layer<W>(format: LogFormat, writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
+fn layer<W>(format: LogFormat, stamp: Stamp, writer: W) -> Box<dyn Layer<Registry> + Send + Sync>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     match format {
-        LogFormat::Text => layer.event_format(TextFormat).boxed(),
-        LogFormat::Json => layer.event_format(Json).boxed(),
+        LogFormat::Text => layer.event_format(TextFormat(stamp)).boxed(),
+        LogFormat::Json => layer.event_format(Json(stamp)).boxed(),
     }
 }
 
 /// Formats an event as `level: message` with the lines below it, without its other fields. A line break inside of a message is
 /// shown as an escape: no name from outside can write a line of the log.
-struct TextFormat;
+struct TextFormat(Stamp);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for TextFormat {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let word = match *event.metadata().level() {
+        let metadata = event.metadata();
+        let word = match *metadata.level() {
             Level::ERROR => "error",
             Level::WARN => "warning",
             Level::INFO => "info",
             _ => "debug",
         };
         let Fields { message, below, .. } = Fields::of(event);
-        write!(writer, "{}", page(std::iter::once(format!("{word}: {message}")).chain(below)))
+        let stamp = self.0.of(metadata.level());
+        let lines = std::iter::once(format!("{word}: {message}")).chain(below);
+        write!(writer, "{}", page(lines.map(|line| format!("{stamp}{line}"))))
     }
 }
 
 /// Formats an event as one JSON object: timestamp, level, run id, message and all other fields.
-struct Json;
+struct Json(Stamp);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Json {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let metadata = event.metadata();
         let fields = Fields::of(event);
         let mut line = Map::new();
-        line.insert("timestamp".into(), json!(Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)));
+        line.insert("timestamp".into(), json!(now()));
         line.insert("level".into(), json!(metadata.level().as_str()));
         line.insert("runId".into(), json!(*RUN_ID.read()));
         let message: Vec<String> = std::iter::once(fields.message).chain(fields.below).collect();
         line.insert("message".into(), json!(message.join("\n")));
         line.extend(fields.others);
         line.insert("target".into(), json!(metadata.target()));
-        writeln!(writer, "{}", clean_json(&Value::Object(line).to_string()))
+        // An object has its time already.
+        let stamp = if self.0 == Stamp::Priority { self.0.of(metadata.level()) } else { String::new() };
+        writeln!(writer, "{stamp}{}", clean_json(&Value::Object(line).to_string()))
     }
 }
 
@@ -236,9 +284,13 @@ mod tests {
 
     /// Returns the text written while `events` logs.
     fn written(format: LogFormat, verbose: u8, events: impl FnOnce()) -> String {
+        stamped(format, Stamp::None, verbose, events)
+    }
+
+    fn stamped(format: LogFormat, stamp: Stamp, verbose: u8, events: impl FnOnce()) -> String {
         let all = Captured::default();
         let writer = all.clone();
-        let layer = layer(format, move || writer.clone()).with_filter(targets(format, verbose, false));
+        let layer = layer(format, stamp, move || writer.clone()).with_filter(targets(format, verbose, false));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), events);
         String::from_utf8(all.0.lock().clone()).unwrap()
     }
@@ -251,6 +303,24 @@ mod tests {
             info!(target: PROGRESS, "5 deleted");
         });
         assert_eq!(text, "warning: half of it\ninfo: 5 deleted\n");
+    }
+
+    #[test]
+    fn journald_learns_the_priority_of_each_line_and_other_readers_of_a_process_that_stays_the_time() {
+        let log = || {
+            error_with("a", None, &["b".to_owned()]);
+            warn!(target: "ttl_sweeper", "c");
+            info!(target: PROGRESS, "d");
+        };
+        let text = stamped(LogFormat::Text, Stamp::Priority, 0, log);
+        assert_eq!(text, "<3>error: a\n<3>b\n<4>warning: c\n<6>info: d\n");
+        let json = stamped(LogFormat::Json, Stamp::Priority, 0, log);
+        assert!(json.starts_with("<3>{\"timestamp\":") && json.contains("\n<4>{") && json.contains("\n<6>{"), "{json}");
+        let text = stamped(LogFormat::Text, Stamp::Time, 0, log);
+        let lines: Vec<(&str, &str)> = text.lines().map(|line| line.split_once(' ').unwrap()).collect();
+        assert!(lines.iter().all(|(time, _)| chrono::DateTime::parse_from_rfc3339(time).is_ok()), "{text}");
+        assert_eq!(lines.iter().map(|(_, said)| *said).collect::<Vec<_>>(), ["error: a", "b", "warning: c", "info: d"]);
+        assert!(stamped(LogFormat::Json, Stamp::Time, 0, log).starts_with("{\"timestamp\":"));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) struct Stop {
     again: watch::Receiver<Option<u8>>,
     /// Whether the process ends by itself after the second signal, because it has something to say.
     has_last_words: Arc<AtomicBool>,
-    /// Whether the run waits for a person, so that nothing is in flight.
+    /// Whether the process waits for a person or for its next run, so that nothing is in flight.
     is_idle: Arc<AtomicBool>,
     /// Whether the stop file was seen.
     file: Option<watch::Receiver<bool>>,
@@ -142,7 +142,7 @@ impl Stop {
         }
     }
 
-    /// Waits for a person while nothing is in flight.
+    /// Waits for a person or for the next run while nothing is in flight.
     pub(crate) async fn idle<T>(&self, wait: impl Future<Output = T>) -> T {
         self.is_idle.store(true, Ordering::Relaxed);
         let waited = wait.await;

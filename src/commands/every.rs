@@ -2,6 +2,8 @@
 //!
 //! Each sweep is a run of its own, and a failed one does not end the process.
 
+#[cfg(target_os = "linux")]
+mod ready;
 pub(crate) mod schedule;
 
 use std::sync::Arc;
@@ -44,6 +46,10 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
     outputs::check_conflicts(options, Some(args))?;
     // A service manager may ask for the policy to be read again as soon as the process is there.
     let hangup = signal(SignalKind::hangup())?;
+    #[cfg(target_os = "linux")]
+    if let Err(cause) = ready::tell() {
+        warn!("telling the service manager that the process is ready: {cause}; it may end a process that it waits for");
+    }
     let earlier = args.metrics_file.as_deref().map(|path| record::earlier(path, bson::DateTime::now()));
     let page = Arc::new(StatusPage::new(&earlier.unwrap_or_default()));
     let mut record = Record::new(args, args.listen.map(|_| page.clone()));
@@ -90,6 +96,8 @@ async fn repeat(
                 Ok(run) => ended = Some(run),
                 Err(cause) if stop.exit_code().is_some() => return Err(cause),
                 Err(cause) if is_first && failure::exit_code(&cause) == exit::USAGE => return Err(cause),
+                // Two services may share a lock: the other one is at work, and nothing is wrong.
+                Err(cause) if failure::exit_code(&cause) == exit::LOCKED => warn!("{}", failure::message(&cause)),
                 Err(cause) => failure::log(&cause, options.quiet),
             }
             is_first = false;
@@ -103,14 +111,21 @@ async fn repeat(
             }
             _ => info!("the next run begins at {}", shown(next)),
         }
-        while stop.exit_code().is_none() && since_1970() < next && begun.elapsed() <= every {
-            tokio::select! {
-                () = tokio::time::sleep(next.saturating_sub(since_1970()).min(LOOK_EVERY)) => {}
-                _ = hangup.recv() => reloadable.reload(options),
-                () = stop.asked() => {}
-            }
-        }
         if let Some(code) = stop.exit_code() {
+            return Ok(code);
+        }
+        let wait = async {
+            while stop.exit_code().is_none() && since_1970() < next && begun.elapsed() <= every {
+                tokio::select! {
+                    () = tokio::time::sleep(next.saturating_sub(since_1970()).min(LOOK_EVERY)) => {}
+                    _ = hangup.recv() => reloadable.reload(options),
+                    () = stop.asked() => {}
+                }
+            }
+        };
+        stop.idle(wait).await;
+        if let Some(code) = stop.exit_code() {
+            info!(target: log::PROGRESS, "stopped between two runs; nothing was in flight");
             return Ok(code);
         }
     }
@@ -165,7 +180,12 @@ impl Reloadable {
             }
             Err(failure) => {
                 let Failure { message, .. } = &failure;
-                log::error_with(&format!("{message}; the runs keep using the previous policy"), None, &failure.below());
+                let running = &self.policy.sha256[..12];
+                log::error_with(
+                    &format!("{message}; the runs keep using the previous policy (sha256 {running})"),
+                    None,
+                    &failure.below(),
+                );
             }
         }
     }

@@ -70,6 +70,8 @@ fn a_limit_and_a_stop_are_no_failure_and_a_mistake_is_not_tried_again() {
     let codes = |unit: &Unit| unit.one("SuccessExitStatus").split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
     assert_eq!(codes(&once), ["143", "4"].map(str::to_owned).into());
     assert_eq!(codes(&again), ["143"].map(str::to_owned).into());
+    // The service tells systemd when SIGHUP no longer ends it.
+    assert_eq!(again.one("Type"), "notify");
     assert_eq!((again.one("Restart"), again.one("RestartPreventExitStatus")), ("on-failure", "2"));
 }
 

@@ -83,7 +83,9 @@ async fn a_signal_ends_a_wait_of_days_at_once_and_leaves_nothing_behind_that_sto
     assert_eq!(between.code, Some(0), "{between:?}");
     assert_eq!(case.ids("c").await, id_set::<i32>([]));
     signal(&child, "TERM");
+    said.until("info: stopped between two runs; nothing was in flight").await;
     assert_eq!(end(child).await.code, Some(143));
+    assert!(said.lines().iter().all(|line| !line.contains("batch in flight")), "{:?}", said.lines());
 }
 
 #[tokio::test]
@@ -146,7 +148,7 @@ async fn a_failed_run_is_reported_and_the_next_one_comes() {
     command.arg("-o").arg(&output);
     let mut child = start(command);
     let said = Said::by(&mut child);
-    said.until("error: failed: deleted 0 documents").await;
+    said.until("error: failed: nothing was deleted").await;
     heal(&case.client).await;
     until_swept(&case, "c", &mut child).await;
     // The server is down.
@@ -181,7 +183,7 @@ async fn a_hangup_reads_the_policy_anew_and_keeps_the_old_one_where_the_new_one_
     case.replace_policy("  - {namespace: DB.d, field: at}\n");
     signal(&child, "HUP");
     said.until("neither `expireAfterSeconds` nor `expireAfter`").await;
-    said.until("using the previous policy").await;
+    said.until("the runs keep using the previous policy (sha256 ").await;
     case.fill("c", dated(2..4, days(-3))).await;
     until_swept(&case, "c", &mut child).await;
     assert_eq!(case.ids("d").await, id_set(0..2));
@@ -195,6 +197,28 @@ async fn a_hangup_reads_the_policy_anew_and_keeps_the_old_one_where_the_new_one_
     let reports = reports(&ran.stdout);
     let hashes: BTreeSet<String> = reports.iter().map(|report| report["policy"]["sha256"].to_string()).collect();
     assert_eq!(hashes.len(), 2, "{ran:?}");
+}
+
+/// systemd sends SIGHUP as soon as a service is ready, such as for `systemctl reload` right after `start`.
+#[tokio::test]
+async fn a_process_that_is_ready_is_not_ended_by_a_hangup() {
+    let case = Case::new().await;
+    let path = case.dir.path().join("notify");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    let mut command = case.command(RULE, &["sweep", "--every", "30d"]);
+    command.env("NOTIFY_SOCKET", &path);
+    let mut child = start(command);
+    let said = Said::by(&mut child);
+    let told = tokio::task::spawn_blocking(move || {
+        let mut told = [0; 100];
+        let length = socket.recv(&mut told).unwrap();
+        told[..length].to_vec()
+    });
+    assert_eq!(told.await.unwrap(), b"READY=1");
+    signal(&child, "HUP");
+    said.until("read again").await;
+    signal(&child, "TERM");
+    assert_eq!(end(child).await.code, Some(143));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! `sweeper` as a process: use of stdout and stderr, sources of its input, and quiet modes.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use crate::support::faults::{alone, dated, days, end, fail_commands, start};
@@ -176,6 +177,39 @@ async fn a_log_for_machines_has_one_object_per_line() {
             }
         }
     }
+}
+
+/// journald names the stream that it reads by its device and its inode.
+#[tokio::test]
+async fn journald_is_told_the_priority_of_each_line_and_no_other_reader_is() {
+    let case = three().await;
+    for (of_stderr, expected) in [(true, "<3>error: reading the policy"), (false, "error: reading the policy")] {
+        let log = std::fs::File::create(case.dir.path().join("log")).unwrap();
+        let of = if of_stderr { log.metadata() } else { case.dir.path().metadata() }.unwrap();
+        let mut command = sweeper(&["check", "-p", "/absent.yaml"]);
+        command.env("JOURNAL_STREAM", format!("{}:{}", of.dev(), of.ino())).stderr(log);
+        assert_eq!(command.status().unwrap().code(), Some(2));
+        let said = std::fs::read_to_string(case.dir.path().join("log")).unwrap();
+        assert!(said.starts_with(expected), "{said}");
+        assert!(said.lines().all(|line| line.starts_with('<') == of_stderr), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn too_few_files_for_a_run_are_an_error_and_no_panic() {
+    let case = three().await;
+    for files in [6, 10] {
+        let command = case.command(RULE, &["sweep"]);
+        let mut limited = Command::new("sh");
+        limited
+            .args(["-c", &format!("ulimit -n {files}; exec \"$0\" \"$@\"")])
+            .arg(command.get_program())
+            .args(command.get_args());
+        let ran = run(limited).await;
+        let said = "error: starting: no room for 8 open files: Too many open files; nothing was contacted; raise the limit (`ulimit -n`)\n";
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), said), "{files}");
+    }
+    assert_eq!(case.ids("c").await, id_set(0..3));
 }
 
 #[tokio::test]

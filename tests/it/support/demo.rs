@@ -39,7 +39,7 @@ const HOUR: i64 = 3_600_000;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    log::install(log::LogFormat::Text, 0, false);
+    log::install(log::LogFormat::Text, 0, false, false);
     println!("Starting a throwaway mongod and filling the database `shop` ...");
     let mongod = tokio::task::spawn_blocking(|| Mongod::start(&[])).await?;
     let shop = mongod.client().await.database("shop");
