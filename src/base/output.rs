@@ -2,10 +2,13 @@
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fd::AsFd;
+use rustix::fs::{OFlags, StatVfs, fcntl_getfl, fcntl_setfl, statvfs};
+use rustix::io::Errno;
 use rustix::termios::tcgetwinsize;
 use tempfile::NamedTempFile;
 
@@ -17,6 +20,12 @@ const WIDTHS: (usize, usize) = (40, 200);
 
 /// Least and greatest height of a terminal that is made use of, in lines.
 const HEIGHTS: (usize, usize) = (20, 100);
+
+/// Bytes that a disk must have room for before a run begins: more than most reports need.
+const MOST_REPORTS: u64 = 64 << 10;
+
+/// Time in which a process has to read a pipe that a report goes to.
+const MAX_READER_WAIT: Duration = Duration::from_secs(5);
 
 /// Returns the width of text for a stream: that of its terminal, or that of a mail.
 pub(crate) fn terminal_width(stream: impl AsFd) -> usize {
@@ -72,13 +81,17 @@ impl OutputTarget {
         }
         let path = behind_link(path)?;
         if path.exists() && !path.is_file() {
-            return Ok(OutputTarget::Direct(OpenOptions::new().write(true).open(&path)?));
+            return Ok(OutputTarget::Direct(open_directly(&path)?));
         }
         if path.exists() {
             // Replacing needs write permission on the directory only, but a file that was made read-only is meant to stay.
             OpenOptions::new().write(true).open(&path)?;
         }
         drop(temporary(&path, readers)?);
+        // A full disk takes an empty file.
+        if is_full(&statvfs(directory(&path))?) {
+            return Err(Errno::NOSPC.into());
+        }
         Ok(OutputTarget::Replace(path, readers))
     }
 
@@ -105,6 +118,33 @@ impl OutputTarget {
                 Ok(())
             }
             OutputTarget::Direct(mut file) => file.write_all(text.as_bytes()),
+        }
+    }
+}
+
+/// Whether a file system has too little room for a report. Some file systems do not tell their size.
+fn is_full(system: &StatVfs) -> bool {
+    system.f_blocks > 0 && system.f_bavail.saturating_mul(system.f_frsize) < MOST_REPORTS
+}
+
+/// Opens a pipe or a device. A pipe without a reader is waited for, but not without end as the operating system would.
+fn open_directly(path: &Path) -> io::Result<File> {
+    let (begun, nonblocking) = (Instant::now(), i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default());
+    loop {
+        let opened = OpenOptions::new().write(true).custom_flags(nonblocking).open(path);
+        match opened {
+            Ok(file) => {
+                fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+                return Ok(file);
+            }
+            Err(cause) if cause.raw_os_error() != Some(Errno::NXIO.raw_os_error()) => return Err(cause),
+            Err(_) if begun.elapsed() >= MAX_READER_WAIT => {
+                return Err(io::Error::other(format!(
+                    "no process reads the pipe; expected one within {} s",
+                    MAX_READER_WAIT.as_secs()
+                )));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }
 }
@@ -311,6 +351,28 @@ mod tests {
         let schema = dir.path().join("schema.json");
         OutputTarget::open(&schema, Readers::All).unwrap().write("{}").unwrap();
         assert_eq!(mode(&schema) & 0o111, 0, "{:o}", mode(&schema));
+    }
+
+    #[test]
+    fn a_disk_without_room_is_full_and_one_that_tells_no_size_is_not() {
+        let system = |f_blocks, f_bavail| StatVfs { f_blocks, f_bavail, f_frsize: 4096, ..statvfs("/").unwrap() };
+        assert!(is_full(&system(1000, 0)) && is_full(&system(1000, 15)));
+        assert!(!is_full(&system(1000, 16)) && !is_full(&system(0, 0)) && !is_full(&system(1000, u64::MAX)));
+    }
+
+    #[test]
+    fn a_pipe_without_a_reader_is_not_waited_for_without_end_and_one_with_a_reader_gets_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let unread = OutputTarget::open(&path, Readers::Group).err().unwrap();
+        assert_eq!(unread.to_string(), "no process reads the pipe; expected one within 5 s");
+        let pipe = path.clone();
+        let reader = std::thread::spawn(move || fs::read(pipe));
+        // More than a pipe holds: the writer waits for the reader.
+        let text = "x".repeat(1 << 20);
+        write(&path, &text).unwrap();
+        assert_eq!(reader.join().unwrap().unwrap().len(), text.len());
     }
 
     #[test]

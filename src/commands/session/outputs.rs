@@ -240,21 +240,24 @@ pub(crate) fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -
             continue;
         }
         is_shown |= to_stdout;
-        let text = report::render(report, format, look);
-        match target.write(&text) {
+        match target.write(&report::render(report, format, look)) {
             Ok(()) => {
                 is_written = true;
                 wrote(&place, is_file);
             }
-            Err(cause) => unwritten.push((format!("to {place}: {cause}"), text)),
+            Err(cause) => unwritten.push((format!("to {place}: {cause}"), format)),
         }
     }
-    if let Some((_, text)) = unwritten.first() {
+    if let Some((_, format)) = unwritten.first() {
         let deleted = plural(report.totals.deleted_count, "document");
         let causes: Vec<&str> = unwritten.iter().map(|(cause, _)| cause.as_str()).collect();
         error!("writing the report {}; the run itself is over, {deleted} deleted", causes.join("; "));
-        if !(is_written || is_shown || options.quiet) && output::to_stdout(text).is_ok() {
-            warn!("the report was written to standard output instead");
+        if !(is_written || is_shown || options.quiet) {
+            // A person reads no page of HTML, but a script behind a pipe may wait for the format that it has asked for.
+            let format = if std::io::stdout().is_terminal() { Format::Table } else { *format };
+            if output::to_stdout(&report::render(report, format, look(options))).is_ok() {
+                warn!("the report was written to standard output instead");
+            }
         }
         return exit::CANNOT_RUN;
     }

@@ -43,7 +43,10 @@ pub(crate) fn attempt(path: &Path, me: &Holder) -> io::Result<Attempt<FileLock>>
             continue;
         }
         if read(&mut file)?.is_none() {
-            return Err(io::Error::other("it holds something else; expected a lock file, an empty file or none"));
+            let bytes = file.metadata()?.len();
+            return Err(io::Error::other(format!(
+                "it is no lock file but another one of {bytes} bytes, and no run holds it; expected a lock file, an empty file or none"
+            )));
         }
         let mut line = serde_json::to_vec(me)?;
         line.push(b'\n');
@@ -62,17 +65,25 @@ fn is_still_there(file: &File, path: &Path) -> bool {
     file.metadata().and_then(|opened| Ok((opened, path.metadata()?))).is_ok_and(same)
 }
 
-/// Returns the holder that the file names: `None` if it is not the file of a lock, `Some(None)` if it is empty.
+/// Beginning of a holder's line, by which one that a loss of power has cut off is told from another file.
+const BEGINNING: &[u8] = b"{\"runId\":\"";
+
+/// Returns the holder that the file names: `None` if it is not the file of a lock, `Some(None)` if it is empty or was damaged by a
+/// loss of power.
 fn read(file: &mut File) -> io::Result<Option<Option<Holder>>> {
     let mut bytes = Vec::new();
     file.rewind()?;
     Read::take(&mut *file, MAX_LINE_BYTES).read_to_end(&mut bytes)?;
-    if bytes.trim_ascii().is_empty() {
+    // A loss of power leaves zeros in place of what was not written yet.
+    if bytes.iter().all(|byte| *byte == 0 || byte.is_ascii_whitespace()) {
         return Ok(Some(None));
     }
     // The end of a longer line, of an earlier holder, may not be cut off yet.
     let first = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    Ok(serde_json::from_slice(first).ok().map(Some))
+    match serde_json::from_slice(first) {
+        Ok(holder) => Ok(Some(Some(holder))),
+        Err(_) => Ok(first.starts_with(BEGINNING).then_some(None)),
+    }
 }
 
 #[cfg(test)]
@@ -114,13 +125,29 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_file_that_a_loss_of_power_has_damaged_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let line = serde_json::to_string(&me("an earlier run")).unwrap();
+        for bytes in [vec![0; 200], vec![0, b'\n'], line.as_bytes()[..line.len() / 2].to_vec(), line.as_bytes()[..20].to_vec()] {
+            std::fs::write(&path, &bytes).unwrap();
+            assert!(matches!(attempt(&path, &me("b")).unwrap(), Attempt::Taken(_)), "{bytes:?}");
+            assert_eq!(serde_json::from_slice::<Holder>(&std::fs::read(&path).unwrap()).unwrap(), me("b"));
+        }
+    }
+
+    #[test]
     fn a_file_that_holds_something_else_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("policy.yaml");
         for text in ["version: 1\n".to_owned(), "{}\n".to_owned(), "x".repeat(5000)] {
             std::fs::write(&path, &text).unwrap();
             let refused = attempt(&path, &me("a")).unwrap_err();
-            assert!(refused.to_string().contains("something else"), "{refused}");
+            let bytes = text.len();
+            let said = format!(
+                "it is no lock file but another one of {bytes} bytes, and no run holds it; expected a lock file, an empty file or none"
+            );
+            assert_eq!(refused.to_string(), said);
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
         assert!(attempt(dir.path(), &me("a")).is_err());
