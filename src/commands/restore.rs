@@ -91,7 +91,7 @@ pub(super) async fn restored(
     (stored, parts): (Stored, Vec<Part>),
     begun: Instant,
 ) -> (RestoreReport, Vec<String>) {
-    let mut namespaces = Vec::new();
+    let (mut namespaces, mut made) = (Vec::new(), Vec::new());
     for part in parts {
         let mut report = NamespaceReport {
             namespace: part.file.namespace.to_string(),
@@ -110,6 +110,9 @@ pub(super) async fn restored(
         });
         let ended = match looked.await {
             Ok(Ok(target)) => {
+                if !target.exists() {
+                    made.push(report.to.clone());
+                }
                 put(deployment, target, present, stop, part, &mut done).await.and_then(|()| complete(&report, &done))
             }
             Ok(Err(why)) => Err(format!("{why}; nothing was inserted there; --namespace FROM=TO names another collection")),
@@ -132,7 +135,7 @@ pub(super) async fn restored(
         complete: stored.complete,
         duration_ms: millis(begun.elapsed()),
         exit_code: stop.exit_code().unwrap_or(if has_failed { exit::RULE_FAILED } else { exit::DONE }),
-        warnings: left.iter().cloned().chain(restore::advice(&namespaces)).collect(),
+        warnings: left.iter().cloned().chain(restore::advice(&namespaces, &made)).collect(),
         strays: stored.strays,
         namespaces,
     };

@@ -68,11 +68,11 @@ keys! {
 keys! {
     IN_CONNECTION:
 
-    URI: Key<ConnectionString> = Key::new("uri", ConnectionString("a connection string"),
+    URI: Key<ConnectionString> = Key::new("uri", ConnectionString::Text,
         "Connection string; --uri, --uri-file and MONGODB_URI win over it. Keep the password out of the file: ${MONGODB_URI}.")
         .examples(&["${MONGODB_URI}", "${MONGODB_URI:-mongodb://localhost:27017}"]);
 
-    URI_FILE: Key<ConnectionString> = Key::new("uriFile", ConnectionString("the path of a file"),
+    URI_FILE: Key<ConnectionString> = Key::new("uriFile", ConnectionString::File,
         "File that holds the connection string and nothing else, instead of `uri`: a secret of Kubernetes or a credential of systemd.")
         .examples(&["/etc/sweeper/uri", "${CREDENTIALS_DIRECTORY:-/etc/sweeper}/uri"]);
 
@@ -288,7 +288,8 @@ keys! {
          may go by that: the value may be a string where a date was meant.").examples(&["[legalHold]"]);
 
     WINDOW: Key<Nested<Window>> = Key::new("window", nested!(IN_WINDOW, read_window),
-        "Delete only between these times of the day. With end before start the window goes over midnight.")
+        "Delete only between these times of the day. With end before start the window goes over midnight. \
+         An hour that daylight saving time skips is in no window.")
         .examples(&["{start: '01:00', end: '05:00', timezone: Europe/Madrid}"]);
 
     ARCHIVE: Key<Nested<ArchiveTo>> = Key::new("archive", nested!(IN_ARCHIVE, read_archive),

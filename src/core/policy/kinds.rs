@@ -213,14 +213,21 @@ impl<T: fmt::Display> Written for Text<T> {
     }
 }
 
-/// The connection string or the file that holds it, in words; neither is read if another one is given.
-pub(super) struct ConnectionString(pub &'static str);
+/// The connection string, or the file that holds it; neither is read if another one is given.
+pub(super) enum ConnectionString {
+    Text,
+    File,
+}
 
 impl Kind for ConnectionString {
     type Value = String;
 
     fn read(&self, entry: &Entry) -> Option<String> {
         match entry.node {
+            // Only what a variable stands for may begin in another way. The text may be a password, and is not shown.
+            Node::Str(raw) if matches!(self, Self::Text) && !raw.starts_with("mongodb") && !raw.contains("${") => {
+                entry.problem("expected a connection string that begins with `mongodb://` or `mongodb+srv://`, or a variable such as `${MONGODB_URI}`")
+            }
             // The variables in it need not be set.
             Node::Str(_) if entry.context.uri_given => None,
             _ => entry.text("a string"),
@@ -232,7 +239,10 @@ impl Kind for ConnectionString {
     }
 
     fn words(&self) -> String {
-        self.0.to_owned()
+        match self {
+            Self::Text => "a connection string".to_owned(),
+            Self::File => "the path of a file".to_owned(),
+        }
     }
 }
 

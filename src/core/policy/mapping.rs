@@ -55,7 +55,7 @@ impl<'a> Mapping<'a> {
         self.position(key.about().name).is_some()
     }
 
-    /// Whether an unknown key of the mapping or its defaults was most likely meant to be this one, whose value is then not reported as missing.
+    /// Whether an unknown key of the mapping or its defaults was most likely meant to be this one, which is then not missing.
     pub(super) fn means(&self, key: &dyn AnyKey) -> bool {
         let known: Vec<&str> = self.section.names().collect();
         let is_meant = |(written, _): &(Node, Node)| match written {

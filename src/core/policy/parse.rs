@@ -34,8 +34,7 @@ pub fn parse(path: &str, text: &str, env: &dyn Fn(&str) -> Option<String>, uri_g
             path,
             None,
             format!(
-                "the policy is {} bytes long; expected at most {MAX_BYTES}; a glob in `namespace` and `defaults` save repeating rules",
-                text.len()
+                "too long for a policy; expected at most {MAX_BYTES} bytes; a glob in `namespace` and `defaults` save repeating rules"
             ),
         ));
     }

@@ -89,7 +89,9 @@ pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns the complaint about a key that a mapping does not have. A known name before a colon is a key whose space is missing: what follows may be a password.
+/// Returns the complaint about a key that a mapping does not have.
+///
+/// A known name before a colon is a key whose space is missing: what follows is not shown, because it may be a password.
 pub(super) fn unknown_key(key: &str, known: &[&str]) -> String {
     if let Some((name, _)) = key.split_once(':').filter(|(name, _)| known.contains(name)) {
         return format!("no space after the colon of `{name}`; expected `{name}: ...`");

@@ -1,9 +1,11 @@
-//! What is wrong with a text that is no YAML, in words for people. Which mistake it is follows from the message of the parser, whose words are those of
-//! libyaml 0.2 (`scanner.c`, `parser.c`), and from the text at its place. No value of the text is quoted: it may be a password.
+//! What is wrong with a text that is no YAML, in words for people.
+//!
+//! Which mistake it is follows from the parser's message, whose words are those of libyaml 0.2 (`scanner.c`, `parser.c`), and from the
+//! text at its place. No value of the text is quoted: it may be a password.
 
 use super::place::Place;
 
-/// Says what is wrong with a text, and where, from the parser's message and place. The place may be another: where a bracket opens that is not closed.
+/// Says what is wrong with a text, and where, from the parser's message and place. A bracket that is not closed is named where it opens.
 pub(super) fn explain(text: &str, message: &str, place: Option<Place>) -> (String, Option<Place>) {
     // A text that takes too many levels or aliases says that first.
     if !names_a_policy(text) && !message.contains("limit exceeded") {
@@ -140,7 +142,7 @@ impl<'a> At<'a> {
         [Some(self.place), before].into_iter().flatten().map(move |place| At { place, ..self })
     }
 
-    /// Returns the complaint that a line begins with a key, or with the dash of an item, without the space behind it, and its place.
+    /// Returns the complaint, and its place, that a line begins with a key or a dash without the space behind it.
     fn lacks_space(self) -> Option<(String, Place)> {
         let line = self.line();
         let begins = line.trim_start();

@@ -76,7 +76,7 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     }
     let write_concern = write_concern(options.write_concern.as_ref())
         .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
-    let seeds: Vec<String> = options.hosts.iter().map(ServerAddress::to_string).collect();
+    let seeds: Vec<String> = options.hosts.iter().map(shown_address).collect();
     let by_name = by_name(flavor, &seeds);
     if matches!(by_name, Some((Flavor::CosmosRu | Flavor::DocumentDb | Flavor::AmazonDocumentDb, _))) {
         // The driver retries no command of this program, and Cosmos DB and Amazon DocumentDB refuse the transaction number that retryable
@@ -166,11 +166,19 @@ struct With {
 /// Returns the handler by which the driver tells what the servers answer.
 fn listener(heard: Arc<Heard>) -> EventHandler<SdamEvent> {
     EventHandler::callback(move |event| match event {
-        SdamEvent::ServerHeartbeatSucceeded(event) => heard.answered(event.server_address.to_string(), &event.reply),
-        SdamEvent::ServerHeartbeatFailed(event) => heard.failed(event.server_address.to_string(), event.failure.into()),
-        SdamEvent::ServerClosed(event) => heard.left_out(&event.address.to_string()),
+        SdamEvent::ServerHeartbeatSucceeded(event) => heard.answered(shown_address(&event.server_address), &event.reply),
+        SdamEvent::ServerHeartbeatFailed(event) => heard.failed(shown_address(&event.server_address), event.failure.into()),
+        SdamEvent::ServerClosed(event) => heard.left_out(&shown_address(&event.address)),
         _ => {}
     })
+}
+
+/// Returns the address of a server as a connection string has it. The driver leaves out the brackets around one of IPv6.
+fn shown_address(address: &ServerAddress) -> String {
+    match address {
+        ServerAddress::Tcp { host, port } if host.contains(':') => format!("[{host}]:{}", port.unwrap_or(27017)),
+        other => other.to_string(),
+    }
 }
 
 /// Reads a connection string. One of a seed list is looked up in the DNS, and that is retried as [`Retries::several`] says, but not beyond the
@@ -303,6 +311,15 @@ mod tests {
             assert_eq!(failure.message, format!("connecting to `mongodb://h`: {cause}; nothing was deleted"));
             let is_said = failure.hint.as_deref().map(|hint| part.is_some_and(|part| hint.contains(part)));
             assert_eq!(is_said, part.map(|_| true), "{cause:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_ipv6_is_shown_in_brackets() {
+        for (text, shown) in
+            [("[::1]:27018", "[::1]:27018"), ("[::1]", "[::1]:27017"), ("db1", "db1:27017"), ("10.0.0.1:5", "10.0.0.1:5")]
+        {
+            assert_eq!(shown_address(&ServerAddress::parse(text).unwrap()), shown);
         }
     }
 

@@ -225,6 +225,16 @@ fn a_key_in_another_spelling_is_told_once() {
 }
 
 #[test]
+fn a_connection_string_without_its_scheme_is_a_problem_and_is_not_shown() {
+    let rules = "collections: [{namespace: a.b, field: at, expireAfter: 1d}]\n";
+    for uri in ["localhost:27017", "u:hunter2@h", "''", "http://hunter2", "$MONGODB_URI"] {
+        let found = problems(&format!("version: 1\nconnection: {{uri: '{uri}'}}\n{rules}"));
+        let said = "`uri`: expected a connection string that begins with `mongodb://` or `mongodb+srv://`, or a variable such as `${MONGODB_URI}`";
+        assert!(found.ends_with(said) && !found.contains("hunter2"), "{uri}: {found}");
+    }
+}
+
+#[test]
 fn what_is_no_policy_at_all_is_an_error() {
     for (text, part) in [
         ("", "expected a mapping, found nothing"),

@@ -1,5 +1,4 @@
-//! Why the driver does not take a connection string, in words for people. Its own words name options in small letters only, show a template in one place,
-//! and quote values: none of them is passed on.
+//! Why the driver does not take a connection string, in words for people. The driver's own words quote values, and are not passed on.
 
 use crate::core::policy::nearest;
 
@@ -59,7 +58,7 @@ const OPTIONS: [(&str, Kind); 38] = [
     ("tlsCertificateKeyFilePassword", Kind::Text),
     ("tlsInsecure", Kind::Boolean),
     ("w", Kind::Text),
-    ("wTimeoutMS", Kind::Whole(0, i64::MAX)),
+    ("wtimeoutMS", Kind::Whole(0, i64::MAX)),
     ("zlibCompressionLevel", Kind::Whole(-1, 9)),
 ];
 

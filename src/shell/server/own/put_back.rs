@@ -35,6 +35,8 @@ pub(crate) struct Target<'a> {
     namespace: Namespace,
     identity: Identity,
     present: Present,
+    /// Whether the collection was there before.
+    exists: bool,
     /// `None` if documents are written.
     dry: Option<DryRun>,
 }
@@ -79,13 +81,19 @@ impl<'a> Target<'a> {
             // The first insert creates it, unsharded.
             None => Identity::default(),
         };
-        Ok(Ok(Self { identity, ..Self::unsharded(deployment, namespace, present, is_dry) }))
+        let exists = found.is_some();
+        Ok(Ok(Self { identity, exists, ..Self::unsharded(deployment, namespace, present, is_dry) }))
     }
 
     /// Creates a target whose documents are known by their `_id`s.
     pub(crate) fn unsharded(deployment: &'a Deployment, namespace: &Namespace, present: Present, is_dry: bool) -> Self {
         let dry = is_dry.then(DryRun::default);
-        Self { deployment, namespace: namespace.clone(), identity: Identity::default(), present, dry }
+        Self { deployment, namespace: namespace.clone(), identity: Identity::default(), present, exists: true, dry }
+    }
+
+    /// Whether the collection was there before.
+    pub(crate) fn exists(&self) -> bool {
+        self.exists
     }
 
     /// Whether nothing is written.
