@@ -13,6 +13,9 @@ use crate::shell::server::delete::fence::is_too_late;
 
 const NO_SUCH_HINT: &str = "hint provided does not correspond to an existing index";
 
+/// Name of the setting by which a server refuses to go through a collection, as its messages quote it.
+const NO_TABLE_SCAN: &str = "notablescan";
+
 /// Part of the context that a mongod adds to an error of a plan that is being carried out. An error of a filter that it does not
 /// understand has none (seen with 6.0.5).
 const WHILE_EXECUTING: &str = "xecutor error";
@@ -279,6 +282,8 @@ fn coded(message: &str, code: i32, code_name: &str) -> String {
         "the collection was dropped, renamed or replaced"
     } else if codes::is_of_expression(code) {
         of_expression(code, message)
+    } else if message.contains(NO_TABLE_SCAN) {
+        "the server goes through no collection (`notablescan`), and no index serves the query; create one on the field of the date"
     } else if message.contains(NO_SUCH_HINT) {
         // Servers list an index from the beginning of its build, long before they can use it.
         "the index is still being built, or was dropped during the run; try again when it is ready"
@@ -398,6 +403,11 @@ mod tests {
                 40_415,
                 "BSON field 'find.x' is an unknown field.",
                 "the server does not take the fields of the command (code 40415)",
+            ),
+            (
+                291,
+                "hint $natural is not allowed, because 'notablescan' is enabled",
+                "the server goes through no collection (`notablescan`), and no index serves the query; create one on the field of the date (code 291)",
             ),
             (52_461_700, "function f does not exist", "function f does not exist (SQLSTATE 42883)"),
             (2, "can't $divide by zero", "cannot $divide by zero (code 2)"),
