@@ -95,6 +95,23 @@ async fn a_conflict_in_a_unique_index_is_said_and_the_rest_is_inserted() {
     assert!(json["namespaces"][0]["error"].as_str().unwrap().contains("refused"), "{json}");
 }
 
+#[tokio::test]
+async fn indexes_are_spoken_of_only_for_a_collection_that_the_restore_makes() {
+    let (case, run, _) = swept(&Server::mongod()).await;
+    let expired = "restored documents are still expired: the next sweep deletes them again, and a TTL index at once";
+    let bare = format!(
+        "new collections have no indexes and options yet: `{}.new`; `mongorestore` restores them from the metadata files of the archive",
+        case.db.name()
+    );
+    let (json, _) = restored(&case, &run, &["--namespace", &into(&case, "c", "new")]).await;
+    assert_eq!(json["warnings"], serde_json::json!([expired, bare]));
+    // Both collections are there, and nothing is missing in one of them.
+    let (json, _) = restored(&case, &run, &[]).await;
+    assert_eq!(json["warnings"], serde_json::json!([expired]));
+    let (json, _) = restored(&case, &run, &[]).await;
+    assert_eq!(json["warnings"], serde_json::json!([]));
+}
+
 async fn namespaces_are_selected_and_moved(server: &Server) {
     let (case, run, before) = swept(server).await;
     let ran = restore(&case, &run, &["--only", "*.c", "--namespace", &into(&case, "c", "e.f g")]).await;
