@@ -36,9 +36,9 @@ pub(super) fn clauses(rule: &RuleReport) -> Vec<String> {
     clauses.extend(estimate.oplog_unknown.as_ref().map(|why| format!("what that leaves of the oplog is unknown: {why}")));
     clauses.extend(match (estimate.compact_bytes, estimate.compact_members.as_deref()) {
         (None | Some(0), _) | (_, None | Some([])) => None,
-        (_, Some([only])) => Some(format!("`compact` on {only}")),
+        (_, Some([only])) => Some(format!("the member to `compact` is {only}")),
         (_, Some([secondaries @ .., primary])) => {
-            Some(format!("`compact` on {}, then {primary} (primary)", secondaries.join(", ")))
+            Some(format!("the members to `compact`, in this order: {}, then {primary} (primary)", secondaries.join(", ")))
         }
     });
     clauses
@@ -159,7 +159,7 @@ mod tests {
                 "makes 4.00 KiB reusable",
                 "`compact` on each member would free 8.00 KiB",
                 "the oplog window is 24h 00m now, and 22h 13m after the sweep",
-                "`compact` on b:1, c:1, then a:1 (primary)",
+                "the members to `compact`, in this order: b:1, c:1, then a:1 (primary)",
             ]
         );
         let of_all = |estimates: &[&Estimate], most| {

@@ -263,4 +263,10 @@ fn the_estimate_has_a_row_of_its_own_and_a_chart_of_the_oplog() {
     let wide = text(all(rule, ".grid .wide")[0]);
     assert!(wide.contains("the oplog window is 2h 00m now, and 1h 00m after the sweep"), "{wide}");
     assert_eq!(texts(rule, ".grid .wide svg text"), ["oplog now", "2h 00m", "after sweep", "1h 00m"]);
+    // An oplog that is not full yet grows by itself.
+    report["rules"][0]["estimate"]["oplogWindowSeconds"] = json!(60);
+    let html = Html::parse_document(&page(&report));
+    let rule = all(html.root_element(), "details#rule-1")[0];
+    assert!(text(all(rule, ".grid .wide")[0]).contains("it is not full yet"));
+    assert_eq!(texts(rule, ".grid .wide svg text"), [""; 0]);
 }

@@ -139,10 +139,11 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
     }
 }
 
-/// Draws what the sweep leaves of the oplog's window.
+/// Draws what the sweep leaves of the oplog's window. One that is not full yet is not drawn: it grows by itself, and would look
+/// as if the sweep enlarged it.
 fn oplog_window(expected: &Estimate) -> Markup {
     html! {
-        @if let (Some(now), Some(after)) = (expected.oplog_window_seconds, expected.oplog_window_after_seconds) {
+        @if let (Some(now), Some(after)) = (expected.oplog_window_seconds, expected.oplog_window_after_seconds) && after <= now {
             @let bar = |label: &str, seconds| Bar { label: label.to_owned(), expired: 0, kept: seconds };
             @let length = |seconds: f64| duration((seconds as u64).saturating_mul(1000));
             div.chart role="img" aria-label="The oplog's window now and after the sweep, as said above." {
