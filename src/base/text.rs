@@ -55,8 +55,8 @@ pub fn children(number: u64) -> String {
     if number == 1 { "1 child".to_owned() } else { format!("{} children", count(number)) }
 }
 
-/// Makes one line of a text from outside safe to print: shows what a terminal would obey or not show as escapes. Every output for people goes
-/// through this function, where its lines are written: [`page`], [`fold`], the log, the questions, the bars.
+/// Makes one line of a text from outside safe to print: shows what a terminal would obey or not show as escapes. Every output for
+/// people goes through this function, where its lines are written: [`page`], [`fold`], the log, the questions, the bars.
 pub fn clean(line: &str) -> String {
     line.chars().fold(String::with_capacity(line.len()), |mut out, c| {
         if is_hidden(c) {
@@ -68,7 +68,8 @@ pub fn clean(line: &str) -> String {
     })
 }
 
-/// Whether a character is one that a terminal obeys, or that is invisible: control characters, directions, blanks without width, tags.
+/// Whether a character is one that a terminal obeys, or that is invisible: control characters, directions, blanks without width,
+/// tags.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -76,7 +77,8 @@ fn is_hidden(c: char) -> bool {
             | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Makes JSON safe to print: escapes the characters that [`clean`] escapes, and that JSON itself allows in strings. The value stays the same.
+/// Makes JSON safe to print: escapes the characters that [`clean`] escapes, and that JSON itself allows in strings. The value
+/// stays the same.
 pub fn clean_json(json: &str) -> String {
     json.chars().fold(String::with_capacity(json.len()), |mut out, c| {
         // What is ASCII is escaped already, but for a line break between values.

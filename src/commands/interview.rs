@@ -1,5 +1,5 @@
-//! The questions of `sweeper init`, on standard error; answers come from standard input. With a connection string they offer what the
-//! deployment has.
+//! The questions of `sweeper init`, on standard error; answers come from standard input. With a connection string they offer what
+//! the deployment has.
 
 use std::io;
 use std::time::Duration;
@@ -85,8 +85,8 @@ impl<'a> Given<'a> {
 
 /// Asks for what the options leave open.
 ///
-/// Errors: the connection string is empty or cannot be read, an option names a view or a capped collection, or the answers end before the
-/// questions do.
+/// Errors: the connection string is empty or cannot be read, an option names a view or a capped collection, or the answers end
+/// before the questions do.
 pub(super) async fn interview(options: &Common, args: &InitArgs) -> anyhow::Result<Draft> {
     let look = look_for(options, args).await?;
     let mut rules: Vec<DraftRule> = Vec::new();
@@ -167,8 +167,8 @@ async fn ask_rule(look: Option<&Look>, given: &Given<'_>, namespace: String) -> 
     })
 }
 
-/// Makes the draft of a policy from the options, which leave nothing open. With a connection string it looks at what they name, and warns of what does not
-/// fit.
+/// Makes the draft of a policy from the options, which leave nothing open. With a connection string it looks at what they name,
+/// and warns of what does not fit.
 ///
 /// Errors: the connection string is empty or cannot be read, or an option names a view or a capped collection.
 pub(super) async fn unasked(options: &Common, args: &InitArgs) -> anyhow::Result<Draft> {
@@ -196,7 +196,8 @@ pub(super) async fn unasked(options: &Common, args: &InitArgs) -> anyhow::Result
     Ok(Draft { rules, max_delete_percent: args.max_delete_percent.unwrap_or(Draft::PERCENT), replica_set })
 }
 
-/// Returns the format that the policy has to name for a field, by the documents that are there. Warns of a collection and of a field that are not.
+/// Returns the format that the policy has to name for a field, by the documents that are there. Warns of a collection and of a
+/// field that are not.
 async fn fitting_format(look: &Look, namespace: &str, field: &str) -> Option<String> {
     let Some(collection) = look.collection(namespace) else {
         if !namespace.contains('*') {
@@ -235,8 +236,8 @@ fn format_of(field: &DateField) -> Option<&'static str> {
     }
 }
 
-/// Connects if there is a connection string, and lists the collections that the patterns match; all without one. A failure is only a warning: the
-/// questions can be answered without a deployment.
+/// Connects if there is a connection string, and lists the collections that the patterns match; all without one. A failure is
+/// only a warning: the questions can be answered without a deployment.
 async fn look(uri: Option<String>, named: &[String]) -> Option<Look> {
     let uri = uri?;
     let everything = NamespacePattern { database: "*".into(), collection: "*".into() };
@@ -299,7 +300,8 @@ fn collections(look: Option<&Look>) -> (&[Counted], &[Counted]) {
     (all, &all[..all.len().min(MAX_SHOWN)])
 }
 
-/// Returns the namespace that an answer means: by its number, by the name of its collection if only one database has it, or as a whole.
+/// Returns the namespace that an answer means: by its number, by the name of its collection if only one database has it, or as a
+/// whole.
 ///
 /// Errors: it is not one, or one that cannot be swept.
 fn chosen(look: Option<&Look>, answer: &str) -> Result<String, String> {

@@ -1,6 +1,7 @@
 //! The policy, validated: only [`parse::parse`] makes a [`Policy`], so every policy that exists is valid.
 //!
-//! The keys of a policy are listed in one table, `keys`; the parser, the JSON Schema ([`schema`]) and the documentation ([`docs`]) are made from it.
+//! The keys of a policy are listed in one table, `keys`; the parser, the JSON Schema ([`schema`]) and the documentation
+//! ([`docs`]) are made from it.
 
 pub mod answer;
 pub mod comparisons;
@@ -113,7 +114,8 @@ pub struct Rule {
     pub exclude: Vec<NamespacePattern>,
     /// A MongoDB field path; `None` is the timeField of a time-series collection.
     pub field: Option<String>,
-    /// Seconds after the date at which a document expires, 0 to 2^31 - 1; `None` is -1: only documents with a ttl of their own expire.
+    /// Seconds after the date at which a document expires, 0 to 2^31 - 1; `None` is -1: only documents with a ttl of their own
+    /// expire.
     pub expire_after_seconds: Option<u32>,
     /// Root-level name of the field that overrides `expire_after_seconds` for its document.
     pub ttl_field: Option<String>,

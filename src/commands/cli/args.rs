@@ -16,7 +16,8 @@ use crate::core::policy::duration;
 pub struct InitArgs {
     /// Collection, as database.collection; repeatable, for one rule each
     ///
-    /// `*` matches anything. The options of the rules are given once for all of them, or once for each --namespace, in the same order.
+    /// `*` matches anything. The options of the rules are given once for all of them, or once for each --namespace, in the same
+    /// order.
     #[arg(long, value_name = "NAMESPACE")]
     pub namespace: Vec<String>,
     /// Field that holds the date, such as lastModified or meta.createdAt
@@ -122,8 +123,9 @@ pub struct SweepArgs {
     pub strict: bool,
     /// Delete only what this saved JSON audit approved
     ///
-    /// The sweep is as of the audit's time. Refused (exit 5) are: another policy, another deployment or version, a plan that is too old, and a rule with more expired documents
-    /// than were approved, plus a tolerance of 1 %. No rule deletes more than that.
+    /// The sweep is as of the audit's time. Refused (exit 5) are: another policy, another deployment or version, a plan that is
+    /// too old, and a rule with more expired documents than were approved, plus a tolerance of 1 %. No rule deletes more than
+    /// that.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["as_of", "every"])]
     pub plan: Option<PathBuf>,
     /// Maximum age of the plan
@@ -152,8 +154,8 @@ pub struct SweepArgs {
     pub yes: bool,
     /// Keep running, and sweep at every multiple of DUR
     ///
-    /// Sweeps at once, then at every multiple of this interval, such as 15m. Limits apply to each run. SIGHUP rereads the policy, SIGTERM
-    /// ends the process.
+    /// Sweeps at once, then at every multiple of this interval, such as 15m. Limits apply to each run. SIGHUP rereads the policy,
+    /// SIGTERM ends the process.
     #[arg(long, value_name = "DUR", value_parser = parse_duration, conflicts_with = "as_of")]
     pub every: Option<Duration>,
     /// With --every: answer /metrics, /healthz and /readyz at this address
@@ -252,13 +254,14 @@ pub struct WhyArgs {
 pub enum ArchiveCommand {
     /// List the archives in a directory
     ///
-    /// Shows the time of each, its namespaces and rules, and their documents and sizes. Reads only their records. --only selects namespaces.
+    /// Shows the time of each, its namespaces and rules, and their documents and sizes. Reads only their records. --only selects
+    /// namespaces.
     #[command(after_help = help::ARCHIVE_LIST_EXAMPLES)]
     List(ArchiveArgs),
     /// Verify every checksum, document and file
     ///
-    /// Exit code 0: all are whole; 3: something is damaged, missing, or in no record. The archive of a run that was cut off is whole if all
-    /// of what may have been deleted is in it.
+    /// Exit code 0: all are whole; 3: something is damaged, missing, or in no record. The archive of a run that was cut off is
+    /// whole if all of what may have been deleted is in it.
     #[command(after_help = help::ARCHIVE_VERIFY_EXAMPLES)]
     Verify(ArchiveArgs),
 }
@@ -274,14 +277,14 @@ pub struct ArchiveArgs {
 pub enum NativeCommand {
     /// Compare each rule with the TTL setting that would do the same
     ///
-    /// Each is the same, differs, is missing, extra or impossible. Reads only. Exit code 0: all are the same, or impossible because no setting
-    /// can serve the rule. Exit code 5: at least one is not.
+    /// Each is the same, differs, is missing, extra or impossible. Reads only. Exit code 0: all are the same, or impossible
+    /// because no setting can serve the rule. Exit code 5: at least one is not.
     #[command(after_help = help::NATIVE_DIFF_EXAMPLES)]
     Diff,
     /// Set the TTL settings so that the server deletes what the policy says
     ///
-    /// Shows each command and how many documents the server would delete at once, and asks. Without a terminal it needs --yes. Settings
-    /// without a rule stay as they are. Those of disabled rules are switched off if the server supports it.
+    /// Shows each command and how many documents the server would delete at once, and asks. Without a terminal it needs --yes.
+    /// Settings without a rule stay as they are. Those of disabled rules are switched off if the server supports it.
     #[command(after_help = help::NATIVE_APPLY_EXAMPLES)]
     Apply(NativeApplyArgs),
 }

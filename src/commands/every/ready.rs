@@ -6,8 +6,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Tells the service manager that the process is ready, if it asks for that. From then on SIGHUP reads the policy again: before, it would have
-/// ended the process.
+/// Tells the service manager that the process is ready, if it asks for that. From then on SIGHUP reads the policy again: before,
+/// it would have ended the process.
 ///
 /// Errors: the socket that the environment names cannot be written.
 pub(super) fn tell() -> io::Result<()> {

@@ -8,8 +8,8 @@ use super::{Variable, mistaken};
 /// Operators whose strings are text in any case.
 const TEXT: [&str; 3] = ["$comment", "$regex", "$options"];
 
-/// Returns why a filter is refused that has a constructor of a shell in a string; `None` if it has none, or only in comparisons of fields that are
-/// `allowed` to be compared with any type.
+/// Returns why a filter is refused that has a constructor of a shell in a string; `None` if it has none, or only in comparisons
+/// of fields that are `allowed` to be compared with any type.
 pub(super) fn refused(filter: &Document, variables: &[Variable], allowed: &[String]) -> Option<String> {
     let mut strings = Vec::new();
     collect(&Bson::Document(filter.clone()), &mut strings);

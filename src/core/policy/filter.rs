@@ -93,8 +93,8 @@ fn expected_of(key: &str) -> &'static str {
     }
 }
 
-/// Returns the values of a filter or a collation that stand for environment variables, each with the text that the policy has instead. A
-/// typed value is one value, such as the date of `{$date: "${DAY}"}`.
+/// Returns the values of a filter or a collation that stand for environment variables, each with the text that the policy has
+/// instead. A typed value is one value, such as the date of `{$date: "${DAY}"}`.
 pub(super) fn variables(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Vec<Variable> {
     let typed = |node: &Node| match Bson::try_from(to_json(node, env).ok()?) {
         Ok(Bson::Document(_) | Bson::Array(_)) | Err(_) => None,
@@ -160,7 +160,8 @@ fn check_operators(value: &Bson) -> Result<(), String> {
             if FORBIDDEN[1].contains(&key.as_str()) {
                 return Err(format!("`{key}` gives another answer each time; a filter must not"));
             }
-            // The server takes everything but false, 0 and null for true: `$exists: "false"` would select the documents that have the field.
+            // The server takes everything but false, 0 and null for true: `$exists: "false"` would select the documents that have
+            // the field.
             if key == "$exists"
                 && !matches!(value, Bson::Boolean(_) | Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Null)
             {

@@ -38,8 +38,8 @@ const FUNCTIONS: [&str; 27] = [
 /// Functions whose names are words of English: a string is one only if its arguments are those of a function.
 const WORDS: [&str; 8] = ["date", "timestamp", "double", "long", "binary", "datetime", "code", "symbol"];
 
-/// Returns what to write in place of a string that can only be meant as a typed value: a shell constructor, or Extended JSON in quotes. `is_secret`
-/// keeps the string itself out of it.
+/// Returns what to write in place of a string that can only be meant as a typed value: a shell constructor, or Extended JSON in
+/// quotes. `is_secret` keeps the string itself out of it.
 pub(super) fn constructor(text: &str, is_secret: bool) -> Option<String> {
     let text = text.trim().trim_end_matches(';').trim_end();
     if text.starts_with('{') && text[1..].trim_start().trim_start_matches(['"', '\'']).starts_with('$') {
@@ -117,13 +117,14 @@ fn shown(value: &serde_json::Value) -> String {
     }
 }
 
-/// Whether a string looks like a date, a date with a time, or a regular expression, which no string of a field is likely to be that holds none.
+/// Whether a string looks like a date, a date with a time, or a regular expression, which no string of a field is likely to be
+/// that holds none.
 pub(super) fn is_date_or_pattern(text: &str) -> bool {
     is_date(text) || pattern(text).is_some()
 }
 
-/// Returns what to write in place of a string beside a field without strings. `is_secret` keeps the string itself out of it; `None` if nothing
-/// tells what was meant.
+/// Returns what to write in place of a string beside a field without strings. `is_secret` keeps the string itself out of it;
+/// `None` if nothing tells what was meant.
 pub(super) fn meant(text: &str, is_secret: bool) -> Option<String> {
     let shown = if is_secret { "..." } else { text.trim() };
     if is_date(text) {

@@ -1,11 +1,12 @@
 //! What is wrong with a text that is no YAML, in words for people.
 //!
-//! Which mistake it is follows from the parser's message, whose words are those of libyaml 0.2 (`scanner.c`, `parser.c`), and from the
-//! text at its place. No value of the text is quoted: it may be a password.
+//! Which mistake it is follows from the parser's message, whose words are those of libyaml 0.2 (`scanner.c`, `parser.c`), and
+//! from the text at its place. No value of the text is quoted: it may be a password.
 
 use super::place::Place;
 
-/// Says what is wrong with a text, and where, from the parser's message and place. A bracket that is not closed is named where it opens.
+/// Says what is wrong with a text, and where, from the parser's message and place. A bracket that is not closed is named where it
+/// opens.
 pub(super) fn explain(text: &str, message: &str, place: Option<Place>) -> (String, Option<Place>) {
     // A text that takes too many levels or aliases says that first.
     if !names_a_policy(text) && !message.contains("limit exceeded") {

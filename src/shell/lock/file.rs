@@ -68,8 +68,8 @@ fn is_still_there(file: &File, path: &Path) -> bool {
 /// Beginning of a holder's line, by which one that a loss of power has cut off is told from another file.
 const BEGINNING: &[u8] = b"{\"runId\":\"";
 
-/// Returns the holder that the file names: `None` if it is not the file of a lock, `Some(None)` if it is empty or was damaged by a
-/// loss of power.
+/// Returns the holder that the file names: `None` if it is not the file of a lock, `Some(None)` if it is empty or was damaged by
+/// a loss of power.
 fn read(file: &mut File) -> io::Result<Option<Option<Holder>>> {
     let mut bytes = Vec::new();
     file.rewind()?;

@@ -79,8 +79,8 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     let seeds: Vec<String> = options.hosts.iter().map(shown_address).collect();
     let by_name = by_name(flavor, &seeds);
     if matches!(by_name, Some((Flavor::CosmosRu | Flavor::DocumentDb | Flavor::AmazonDocumentDb, _))) {
-        // The driver retries no command of this program, and Cosmos DB and Amazon DocumentDB refuse the transaction number that retryable
-        // writes add.
+        // The driver retries no command of this program, and Cosmos DB and Amazon DocumentDB refuse the transaction number that
+        // retryable writes add.
         options.retry_writes = Some(false);
     }
     let heard = Arc::new(Heard::new(options.repl_set_name.clone()));
@@ -181,8 +181,8 @@ fn shown_address(address: &ServerAddress) -> String {
     }
 }
 
-/// Reads a connection string. One of a seed list is looked up in the DNS, and that is retried as [`Retries::several`] says, but not beyond the
-/// limit.
+/// Reads a connection string. One of a seed list is looked up in the DNS, and that is retried as [`Retries::several`] says, but
+/// not beyond the limit.
 async fn read(uri: &str, limit: Option<Duration>, shown: &str) -> Result<ClientOptions, ServerError> {
     let (begun, mut retries) = (Instant::now(), Retries::several());
     let is_in_time = |wait: &Duration| limit.is_none_or(|limit| begun.elapsed() + *wait < limit);
@@ -192,8 +192,8 @@ async fn read(uri: &str, limit: Option<Duration>, shown: &str) -> Result<ClientO
     tried(shown, limit, || true, read).await.unwrap_or_else(|| Err(no_answer()))
 }
 
-/// Does some work of connecting. With a limit it says what is being tried, and gives up after that time if it is hopeless; the result is `None`
-/// then.
+/// Does some work of connecting. With a limit it says what is being tried, and gives up after that time if it is hopeless; the
+/// result is `None` then.
 async fn tried<T>(
     shown: &str,
     limit: Option<Duration>,
@@ -216,7 +216,8 @@ async fn tried<T>(
     }
 }
 
-/// Returns the patience with the commands that recognise a deployment: they take no time, but the first one waits for a server to be selected.
+/// Returns the patience with the commands that recognise a deployment: they take no time, but the first one waits for a server to
+/// be selected.
 fn first_patience(options: &ClientOptions, command_timeout: Duration) -> Patience {
     let selection = options.server_selection_timeout.unwrap_or(SELECTION_TIME);
     Patience::Limit(selection + command_timeout.min(MAX_FIRST_TIME))

@@ -1,4 +1,6 @@
-//! The pages read easily: short sentences, and lines that fit a window.
+//! The pages and the comments read easily: short sentences, and lines that fit a window.
+
+use std::path::{Path, PathBuf};
 
 use super::pages;
 
@@ -81,6 +83,41 @@ fn sentences_are_short() {
                 }
                 paragraph.1 = format!("{} {}", paragraph.1, item.trim_start_matches("- "));
             }
+        }
+    }
+}
+
+/// Returns the files of Rust below a directory.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let below = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
+    entries.flat_map(below).filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+/// An example in a comment is code, and a drawing of the steps of a sweep has columns of its own.
+#[test]
+fn comments_fit_a_window_and_their_sentences_are_short() {
+    for path in ["src", "tests", "benches"].into_iter().flat_map(|name| sources(&pages::root().join(name))) {
+        let text = std::fs::read_to_string(&path).expect("a source");
+        let (mut paragraph, mut is_example, mut checked) = (String::new(), false, Vec::new());
+        for (number, line) in text.lines().chain([""]).enumerate() {
+            let comment = line.trim_start().strip_prefix("//").map(|rest| rest.trim_start_matches(['/', '!']).trim_start());
+            is_example ^= comment.is_some_and(|comment| comment.starts_with("```"));
+            let place = format!("{}:{}", path.display(), number + 1);
+            let prose = comment.filter(|comment| !is_example && !comment.starts_with(['|', '`', '#']));
+            let is_new = prose.is_none_or(|prose| prose.is_empty() || prose.starts_with("- "));
+            if is_new && !paragraph.is_empty() {
+                checked.push((place.clone(), std::mem::take(&mut paragraph)));
+            }
+            if let Some(prose) = prose {
+                assert!(line.chars().count() <= COLUMNS, "{place}: {} columns: {line}", line.chars().count());
+                paragraph = format!("{paragraph} {prose}");
+            }
+        }
+        for (place, paragraph) in checked {
+            // As in a table, a colon and a semicolon end a thought as well.
+            let found = long(&paragraph, |c| matches!(c, '.' | '?' | '!' | ';' | ':'));
+            assert!(found.is_empty(), "above {place}: {found:#?}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Why the driver does not take a connection string, in words for people. The driver's own words quote values, and are not passed on.
+//! Why the driver does not take a connection string, in words for people. The driver's own words quote values, and are not passed
+//! on.
 
 use crate::core::policy::nearest;
 

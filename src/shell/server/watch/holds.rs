@@ -22,9 +22,9 @@
 //! - A command that was on its way for longer is refused by the server from [`TOO_LATE`] on, by its own clock (see
 //!   [`crate::shell::server::delete::fence`]): what is left of the 20 s is for clocks that differ. The holds are then read again
 //!   at once, because the clock may have been set forward. Services whose deletes know no clock have only the wait on this side.
-//! - Trouble that may pass is waited out, while deletes wait. Whatever else is wrong ends the rule. That is a collection that is
-//!   missing (a find says no more than that nothing is there) or may not be read, a malformed key ([`malformed`]), or more keys
-//!   than a command holds.
+//! - Trouble that may pass is waited out, while deletes wait. Whatever else is wrong ends the rule. Such are a collection
+//!   that is missing (a find says no more than that nothing is there), one that may not be read, a malformed key
+//!   ([`malformed`]), and more keys than a command holds.
 
 #[cfg(test)]
 mod tests;
