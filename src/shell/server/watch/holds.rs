@@ -23,7 +23,7 @@
 //!   [`crate::shell::server::delete::fence`]): what is left of the 20 s is for clocks that differ. The holds are then read again
 //!   at once, because the clock may have been set forward. Services whose deletes know no clock have only the wait on this side.
 //! - Trouble that may pass is waited out, while deletes wait. Whatever else is wrong ends the rule. Such are a collection
-//!   that is missing (a find says no more than that nothing is there), one that may not be read, a malformed key
+//!   that is missing (a find says no more than that nothing is there) and one that may not be read. So are a malformed key
 //!   ([`malformed`]), and more keys than a command holds.
 
 #[cfg(test)]
