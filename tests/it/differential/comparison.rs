@@ -153,7 +153,12 @@ fn text(command: Command, is_worded_otherwise: bool, run: &Run, found: &mut Diff
     };
     let wanted = if command == Command::Sweep {
         let sum = |of_buckets| of("deletedCount", of_buckets, &|_| true).unwrap_or(0);
-        format!("deleted {} by", both(sum(false), sum(true)))
+        // A run in which no rule deleted, or could, says so.
+        let may_delete = |rule: &&Value| ["complete", "partial"].contains(&rule["status"].as_str().unwrap_or_default());
+        match (sum(false), sum(true)) {
+            (0, 0) if !rules.iter().any(may_delete) => "nothing was deleted".to_owned(),
+            (documents, buckets) => format!("deleted {} by", both(documents, buckets)),
+        }
     } else {
         let is_ready = |rule: &Value| rule["status"] == "complete";
         let sum = |of_buckets| of("wouldDeleteCount", of_buckets, &is_ready);
