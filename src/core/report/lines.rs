@@ -99,7 +99,7 @@ pub(super) fn cells(report: &Report, rule: &RuleReport) -> [String; COLUMNS] {
         word(report, rule.status),
         number(rule.expired_count),
         number(rule.document_count),
-        rule.share().map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
+        share(rule.share()),
         went,
         left,
         if rule.status == Status::Skipped { "-".to_owned() } else { duration(rule.duration_ms) },
@@ -220,6 +220,11 @@ fn kept_because(reason: &str) -> String {
     }
 }
 
+/// Returns the cell of a share in percent.
+pub(super) fn share(percent: Option<f64>) -> String {
+    percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %"))
+}
+
 /// Returns the number of some rules, and if they are rules with a `*` that of their namespaces.
 pub(super) fn by_rules<'a>(reports: impl Iterator<Item = &'a RuleReport>) -> String {
     let places: BTreeSet<(&str, &str)> = reports.map(|rule| (rule.name.as_str(), rule.namespace.as_str())).collect();
@@ -231,8 +236,7 @@ pub(super) fn by_rules<'a>(reports: impl Iterator<Item = &'a RuleReport>) -> Str
 
 /// Returns the outcome of the run in one line.
 pub(super) fn last(report: &Report) -> (Tone, String) {
-    let has_deleted = |rule: &RuleReport| rule.deleted_count + rule.orphans_deleted_count.unwrap_or(0) > 0;
-    let has_run = |rule: &&RuleReport| matches!(rule.status, Status::Complete | Status::Partial) || has_deleted(rule);
+    let has_run = |rule: &&RuleReport| matches!(rule.status, Status::Complete | Status::Partial) || rule.has_deleted();
     let ran = by_rules(report.rules.iter().filter(has_run));
     let mut parts = Vec::new();
     if report.dry_run {

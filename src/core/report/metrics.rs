@@ -125,7 +125,7 @@ fn last_success_at(time: Option<f64>) -> MetricFamily {
 fn last_progress(report: &Report, ended: &EndedRun, at: f64) -> MetricFamily {
     let of = |rule: &RuleReport| {
         let earlier = ended.earlier.progress.get(&progress_series(rule)).copied();
-        let has_progress = rule.status == Status::Complete || rule.deleted_count > 0 || rule.orphans_deleted_count > Some(0);
+        let has_progress = rule.status == Status::Complete || rule.has_deleted();
         match (ended.dry_run, rule.status) {
             (true, _) => earlier,
             (false, Status::Skipped) => None,

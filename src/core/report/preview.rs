@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::aligned::{Tone, align_within, paint};
 use super::amount::{AtMost, is_of_buckets, max_deletes};
-use super::lines::{by_rules, named, server_line, shared, title, tone};
+use super::lines::{by_rules, named, server_line, share, shared, title, tone};
 use super::{Report, RuleReport, RunLimits, estimate, overlap};
 use crate::base::text::{count, duration, fold_to, percent, plural};
 use crate::core::plan::Status;
@@ -224,7 +224,7 @@ fn row(report: &Report, rule: &RuleReport) -> Row {
             },
             number(rule.expired_count),
             number(rule.document_count),
-            rule.share().map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
+            share(rule.share()),
             up_to(rule),
         ],
         why: whys(report, rule).join(", "),
@@ -320,7 +320,7 @@ fn subtotal(report: &Report, rules: &[&RuleReport]) -> Row {
             if is_unknown { "?".to_owned() } else { count(goes) },
             count(expired),
             count(documents),
-            percent(expired, documents).map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %")),
+            share(percent(expired, documents)),
             up_to(first),
         ],
         why: whys.join(", "),

@@ -178,6 +178,11 @@ impl RuleReport {
         percent(self.expired_count?, self.document_count?)
     }
 
+    /// Whether the run deleted documents or orphans by the rule.
+    pub fn has_deleted(&self) -> bool {
+        self.deleted_count > 0 || self.orphans_deleted_count > Some(0)
+    }
+
     /// Makes the report of a planned rule from everything that is known about it.
     pub fn of(planned: &PlannedRule, findings: &Findings, outcome: &RuleOutcome, remaining: &Remaining) -> Self {
         let Verdict { status, reason, error } = Verdict::of(planned, &findings.decides, outcome);

@@ -58,9 +58,7 @@ pub fn opening(report: &Report) -> bson::error::Result<Document> {
 /// Returns the rules with their indexes, the most important first.
 fn by_weight(rules: &[RuleReport]) -> Vec<(usize, &RuleReport)> {
     let mut rules: Vec<_> = rules.iter().enumerate().collect();
-    let is_idle = |rule: &RuleReport| {
-        rule.deleted_count == 0 && rule.orphans_deleted_count.unwrap_or(0) == 0 && rule.status <= Status::Complete
-    };
+    let is_idle = |rule: &RuleReport| !rule.has_deleted() && rule.status <= Status::Complete;
     rules.sort_by_key(|(_, rule)| (is_idle(rule), std::cmp::Reverse(rule.status), std::cmp::Reverse(rule.deleted_count)));
     rules
 }

@@ -80,9 +80,9 @@ fn tiles(report: &Report) -> Markup {
             @if is_counted(report) {
                 (tile("expired", match report.totals.expired_count {
                     Some(expired) => html! { (overlapping) (count(expired)) },
-                    None => sum(report, &mut looked_at().map(|rule| (rule, rule.expired_count)), count),
+                    None => sum(report, looked_at().map(|rule| (rule, rule.expired_count)), count),
                 }))
-                (tile("their size, estimated", html! { (overlapping) (sum(report, &mut hold.map(|rule| (rule, rule.estimated_bytes)), bytes)) }))
+                (tile("their size, estimated", html! { (overlapping) (sum(report, hold.map(|rule| (rule, rule.estimated_bytes)), bytes)) }))
             }
             @if let Some(orphans) = report.totals.old_orphan_count.filter(|orphans| *orphans > 0) {
                 (tile("orphans", html! { (count(orphans)) }))
@@ -92,11 +92,11 @@ fn tiles(report: &Report) -> Markup {
                 @if let Some(orphans) = report.totals.orphans_deleted_count.filter(|orphans| *orphans > 0) {
                     (tile("orphans deleted", html! { (deleted(orphans, is_uncertain(report))) }))
                 }
-                (tile("left", html! { (left) (sum(report, &mut looked_at().map(|rule| (rule, rule.remaining_count)), count)) }))
+                (tile("left", html! { (left) (sum(report, looked_at().map(|rule| (rule, rule.remaining_count)), count)) }))
             }
             @if !audits.is_empty() {
-                (tile("expire in 30 days", sum(report, &mut { forecast }, count)))
-                (tile("never expire", sum(report, &mut { never }, count)))
+                (tile("expire in 30 days", sum(report, forecast, count)))
+                (tile("never expire", sum(report, never, count)))
             }
             (tile("rules", html! {
                 (count(names as u64))
@@ -116,11 +116,7 @@ fn tiles(report: &Report) -> Markup {
 }
 
 /// Shows the sum of the measured values, and the rules without one.
-fn sum<'a>(
-    report: &'a Report,
-    values: &mut dyn Iterator<Item = (&'a RuleReport, Option<u64>)>,
-    show: fn(u64) -> String,
-) -> Markup {
+fn sum<'a>(report: &'a Report, values: impl Iterator<Item = (&'a RuleReport, Option<u64>)>, show: fn(u64) -> String) -> Markup {
     let (missing, known): (Vec<_>, Vec<_>) = values.partition(|(_, value)| value.is_none());
     html! {
         @if known.is_empty() && !missing.is_empty() {

@@ -40,16 +40,19 @@ impl<'a> ChildSweep<'a> {
         let sweep = engine.sweep.clone();
         let mut kept = 0;
         *sweep.living.lock() = present.to_vec();
+        let counts = |engine: &Engine<'_>| {
+            let outcome = engine.outcome();
+            (outcome.deleted, outcome.archived)
+        };
         for _ in 0..PASSES {
-            let before = engine.outcome().clone();
+            let before = counts(engine);
             let pages = ChildPages::new(&sweep, &child.field, &child.parent_key, parents, in_time.clone());
             let mut source = Source::Children(Box::new(pages));
             engine.start_batches_of(&mut source).await?;
             engine.finish_batches().await?;
-            let after = engine.outcome().clone();
-            let archived = after.archived.documents - before.archived.documents;
-            let changed = archived.saturating_sub(after.deleted - before.deleted);
-            kept = changed + after.archived.incomparable - before.archived.incomparable;
+            let (deleted, archived) = counts(engine);
+            let changed = (archived.documents - before.1.documents).saturating_sub(deleted - before.0);
+            kept = changed + archived.incomparable - before.1.incomparable;
             if changed == 0 {
                 break;
             }
