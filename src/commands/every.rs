@@ -102,17 +102,16 @@ async fn repeat(
             }
             is_first = false;
         }
+        if let Some(code) = stop.exit_code() {
+            return Ok(code);
+        }
         let (next, begun) = (schedule.next(since_1970()), Instant::now());
         match ended {
-            _ if stop.exit_code().is_some() => {}
             // A run that did not end well has said so itself.
             Some(EndedSweep { exit_code: exit::DONE | exit::FOUND, said }) => {
                 info!(target: log::PROGRESS, "{said}; the next run begins at {}", shown(next));
             }
             _ => info!("the next run begins at {}", shown(next)),
-        }
-        if let Some(code) = stop.exit_code() {
-            return Ok(code);
         }
         let wait = async {
             while stop.exit_code().is_none() && since_1970() < next && begun.elapsed() <= every {

@@ -94,13 +94,18 @@ pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 /// A known name before a colon is a key whose space is missing: what follows is not shown, because it may be a password.
 pub(super) fn unknown_key(key: &str, known: &[&str]) -> String {
     if let Some((name, _)) = key.split_once(':').filter(|(name, _)| known.contains(name)) {
-        return format!("no space after the colon of `{name}`; expected `{name}: ...`");
+        return no_space(name);
     }
     let shown = if key.contains("://") { "..." } else { key };
-    match meant(key, known) {
+    match nearest(key, known.iter().copied()) {
         Some(candidate) => format!("unknown key `{shown}`; expected `{candidate}`?"),
         None => format!("unknown key `{shown}`; expected one of {}", known.join(", ")),
     }
+}
+
+/// Returns the complaint about a key that its value follows without a space.
+pub(super) fn no_space(name: &str) -> String {
+    format!("no space after the colon of `{name}`; expected `{name}: ...`")
 }
 
 /// Returns the known key that an unknown one was most likely meant to be.

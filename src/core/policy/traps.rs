@@ -1,9 +1,10 @@
-//! What is wrong with a text that is no YAML, in words for people.
+//! Mistakes in a text that is no YAML, in words for people.
 //!
-//! Which mistake it is follows from the parser's message, whose words are those of libyaml 0.2 (`scanner.c`, `parser.c`), and
-//! from the text at its place. No value of the text is quoted: it may be a password.
+//! The message of the parser (libyaml 0.2, `scanner.c` and `parser.c`) and the text at its place tell which mistake it is. No
+//! value of the text is quoted: it may be a password.
 
 use super::place::Place;
+use super::problem::no_space;
 
 /// Says what is wrong with a text, and where, from the parser's message and place. A bracket that is not closed is named where it
 /// opens.
@@ -155,7 +156,7 @@ impl<'a> At<'a> {
         let key = begins.trim_start_matches("- ").trim_start();
         let (name, value) = key.split_once(':')?;
         let is_key = name.len() > 1 && name.chars().all(is_letter) && !value.starts_with([' ', '/']) && !value.is_empty();
-        is_key.then(|| (format!("no space after the colon of `{name}`; expected `{name}: ...`"), place(key)))
+        is_key.then(|| (no_space(name), place(key)))
     }
 }
 

@@ -97,18 +97,8 @@ fn the_exit_codes_are_those_of_the_code() {
 
 /// Returns the source code as one text, with multi-line strings joined.
 fn code() -> String {
-    fn read(folder: &Path, text: &mut String) {
-        for entry in std::fs::read_dir(folder).expect("a folder of src/") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                read(&path, text);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                text.push_str(&std::fs::read_to_string(&path).expect("a file of src/"));
-            }
-        }
-    }
-    let mut text = String::new();
-    read(&root().join("src"), &mut text);
+    let text = |path| std::fs::read_to_string(path).expect("a file of src/");
+    let text: String = pages::sources(&root().join("src")).into_iter().map(text).collect();
     let mut lines = text.split("\\\n");
     let first = lines.next().unwrap_or_default().to_owned();
     lines.fold(first, |text, line| text + line.trim_start())

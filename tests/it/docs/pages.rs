@@ -42,6 +42,13 @@ pub(super) fn all() -> Vec<Page> {
     paths.iter().map(|path| Page::read(path)).collect()
 }
 
+/// Returns the files of Rust below a folder.
+pub(super) fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let below = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
+    entries.flat_map(below).filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
 /// Reads one page by its path in the repository.
 pub(super) fn one(name: &str) -> Page {
     Page::read(&root().join(name))

@@ -1,7 +1,5 @@
 //! The pages and the comments read easily: short sentences, and lines that fit a window.
 
-use std::path::{Path, PathBuf};
-
 use super::pages;
 
 /// Most words of a sentence. Inline code counts as one word.
@@ -87,17 +85,10 @@ fn sentences_are_short() {
     }
 }
 
-/// Returns the files of Rust below a directory.
-fn sources(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
-    let below = |path: PathBuf| if path.is_dir() { sources(&path) } else { vec![path] };
-    entries.flat_map(below).filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
-}
-
 /// An example in a comment is code, and a drawing of the steps of a sweep has columns of its own.
 #[test]
 fn comments_fit_a_window_and_their_sentences_are_short() {
-    for path in ["src", "tests", "benches"].into_iter().flat_map(|name| sources(&pages::root().join(name))) {
+    for path in ["src", "tests", "benches"].into_iter().flat_map(|name| pages::sources(&pages::root().join(name))) {
         let text = std::fs::read_to_string(&path).expect("a source");
         let (mut paragraph, mut is_example, mut checked) = (String::new(), false, Vec::new());
         for (number, line) in text.lines().chain([""]).enumerate() {
