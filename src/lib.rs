@@ -76,8 +76,8 @@
 //!   test compares the page.
 //! - **A report field**: a field with a doc comment in [`core::report::RuleReport`], filled in `RuleReport::of`, and a line where
 //!   people read it: `core/report/lines/facts.rs` for the notes of a table, `core/report/html/rule.rs` for the page. JSON, its
-//!   schema, CSV, differences and the history follow from the type. A test fails on a field that nobody is shown, unless it is
-//!   listed as one for programs.
+//!   schema, CSV, differences and the history follow from the type. A test fails on a field that is shown to no person,
+//!   unless it is listed as one for programs.
 //! - **A command**: a variant of [`commands::cli::Command`], its options in `commands/cli/args.rs`, a file in `commands/`, and a
 //!   line in the dispatcher of [`commands`]. The README has a table of the commands; a test compares it.
 //! - **A gate**, which may hold a rule back: its key with a field in `core/policy/limits.rs`, a row in `core/plan/waits.rs`, and

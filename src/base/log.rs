@@ -54,7 +54,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// What begins each line of the log, before its level.
+/// Beginning of each line of the log, before its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stamp {
     None,

@@ -1,4 +1,4 @@
-//! What a service manager is told: sd_notify(3) of systemd.
+//! Readiness, as it is told to a service manager: sd_notify(3) of systemd.
 
 use std::ffi::OsStr;
 use std::io;

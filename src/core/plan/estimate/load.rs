@@ -1,5 +1,4 @@
-//! What goes with so many documents of a rule, and what that costs: children, bytes, entries of the oplog, seconds without a
-//! limit.
+//! The load of deleting so many documents of a rule: children, bytes, entries of the oplog, seconds without a limit.
 
 use bson::Bson;
 

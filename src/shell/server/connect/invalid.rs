@@ -1,5 +1,5 @@
-//! Why the driver does not take a connection string, in words for people. The driver's own words quote values, and are not passed
-//! on.
+//! Reasons why the driver does not take a connection string, in words for people. The driver's own words quote values, and are
+//! not passed on.
 
 use crate::core::policy::nearest;
 
@@ -63,7 +63,7 @@ const OPTIONS: [(&str, Kind); 38] = [
     ("zlibCompressionLevel", Kind::Whole(-1, 9)),
 ];
 
-/// What a person reads who writes a connection string.
+/// Shape of a connection string, as messages tell it.
 const SHAPE: &str = "expected `mongodb://user:password@host:port/?options`";
 
 /// Says why the driver does not take a connection string, by the string itself and by the driver's words.
