@@ -78,7 +78,7 @@ fn check_room() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets all threads share one heap, which gives back what is free at its end; larger buffers, such as those of documents of
+/// Lets all threads share one heap, which gives back what is free at its end. Larger buffers, such as the buffers of documents of
 /// several megabytes, are mappings of their own, which go back as soon as they are free.
 ///
 /// A rule with 100,000 holds has commands of 2.5 MB, of which the driver makes copies. By default glibc keeps what was freed of

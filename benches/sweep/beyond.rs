@@ -27,7 +27,7 @@ const TTL_MONITOR: usize = 2;
 const AUTO: usize = 3;
 const ORDERS: [usize; 2] = [4, 5];
 
-/// Wall time of `auto` divided by that of the better of the two orders.
+/// Wall time of `auto` divided by the wall time of the better of the two orders.
 const BETTER_ORDER: Goal = Goal::AtMost(1.1);
 
 /// Percentage of expired documents from which on the other goals apply.

@@ -22,7 +22,7 @@ use crate::server::{Server, date};
 use crate::sweeper;
 use crate::table::{Goal, MEMORY, Table, against, figure};
 
-/// Wall time divided by that of the script.
+/// Wall time divided by the wall time of the script.
 const TIME: Goal = Goal::AtMost(1.2);
 
 /// Chunks of each file.

@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::sweeper;
 use crate::table::{Goal, MEMORY, Table, against, figure};
 
-/// Wall time of a dry run, the whole process, divided by that of the count.
+/// Wall time of a dry run, the whole process, divided by the wall time of the count.
 const DRY_RUN: Goal = Goal::AtMost(1.2);
 
 #[derive(Clone, Copy)]

@@ -27,7 +27,7 @@ pub(crate) struct Felt {
     /// `None` if nothing was deleted.
     pub deletion: Option<Deletion>,
     expired: u64,
-    /// The work of the storage engine meanwhile, that of the foreground included.
+    /// The work of the storage engine meanwhile, the work for the foreground included.
     pub work: Work,
     /// In ascending order.
     latencies: Vec<Duration>,

@@ -11,13 +11,13 @@ use crate::runs::{median, most, rotated};
 use crate::server::Server;
 use crate::table::{Goal, MEMORY, Table, against, figure, maybe_against};
 
-/// Sweeper's p99 at the TTL monitor's rate, divided by that of the TTL monitor.
+/// Sweeper's p99 at the TTL monitor's rate, divided by the p99 of the TTL monitor.
 const BESIDE_MONITOR: Goal = Goal::AtMost(1.0);
 
-/// Sweeper's documents per second divided by those of the TTL monitor.
+/// Sweeper's documents per second divided by the documents per second of the TTL monitor.
 const RATE: Goal = Goal::AtLeast(1.0);
 
-/// The p99 of sweeper at half the TTL monitor's rate, divided by that of the idle server.
+/// The p99 of sweeper at half the TTL monitor's rate, divided by the p99 of the idle server.
 const BESIDE_IDLE: Goal = Goal::AtMost(1.3);
 
 /// The percentiles that are shown; the last is the longest wait.

@@ -1,4 +1,4 @@
-//! Sweeps with 100,000 holds, of other keys than those of the documents, compared with the same sweeps without.
+//! Sweeps with 100,000 holds, of other keys than the keys of the documents, compared with the same sweeps without.
 
 use mongodb::bson::{Document, doc};
 use rand::RngExt;
@@ -34,7 +34,7 @@ const TENANTS: Layout = Layout {
 pub(crate) async fn run(args: &Args) {
     let server = Server::start(args.ample_cache()).await;
     let holds = server.database().collection::<Document>("holds");
-    // In the order in which they come, not in that of their keys.
+    // In the order in which they come, not in the order of their keys.
     let holding = (0..HOLDS).map(|n| doc! { "tenantId": key("held", n * 77_777 % HOLDS), "active": true });
     holds.insert_many(holding).await.expect("holds");
     let title = format!("holds: {HOLDS} keys are held; {} documents, half of them have expired", args.documents);

@@ -13,7 +13,7 @@ use crate::table::{Goal, MEMORY, Table, against, figure};
 /// Milliseconds that each delete command takes longer.
 const FIXED: [i32; 4] = [0, 100, 250, 400];
 
-/// Sweeper's documents per second divided by those of the rule of niceDeleteMany.
+/// Sweeper's documents per second divided by the documents per second of the rule of niceDeleteMany.
 const SPEED: Goal = Goal::AtLeast(1.0);
 
 pub(crate) async fn run(args: &Args) {

@@ -13,7 +13,7 @@ pub(crate) const MARGIN: i64 = 7200;
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
     pub name: &'static str,
-    /// Makes the n-th document; the second number is that of all documents.
+    /// Makes the n-th document; the second number is the number of all documents.
     pub document: fn(&Self, i64, i64, &mut StdRng) -> Document,
     /// Share of the documents that have expired, 0 to 1, unless the layout has a share of its own.
     pub share: f64,

@@ -14,9 +14,9 @@ struct Case {
     /// Multiple of the requested number of documents that it has.
     times: i64,
     peers: &'static [Peer],
-    /// Goal for the wall time divided by that of one `deleteMany`.
+    /// Goal for the wall time divided by the wall time of one `deleteMany`.
     delete_many: Goal,
-    /// Goal for the wall time divided by that of the TTL monitor.
+    /// Goal for the wall time divided by the wall time of the TTL monitor.
     ttl_monitor: Option<Goal>,
     /// Goal for the processor time as a percentage of the server's.
     client_cpu: Option<Goal>,

@@ -16,7 +16,7 @@ const TIME: Goal = Goal::AtMost(25.0);
 /// Seconds of a sweep after which its expectation counts.
 const FIRST: f64 = 60.0;
 
-/// The number of documents as a multiple of that of the other sections.
+/// The number of documents as a multiple of the number in the other sections.
 const TIMES: i64 = 16;
 
 /// A line of progress.

@@ -134,7 +134,7 @@ enum Section {
     Pressure,
     /// Estimates of dry runs, and of the time left during a sweep, compared with what came
     Forecast,
-    /// The window of the oplog beside a writer, with `minOplogWindow`
+    /// The window of the oplog next to a writer, with `minOplogWindow`
     Oplog,
     /// Deletes with a fixed latency, and the latency of the oldest document for others
     Latency,

@@ -1,4 +1,4 @@
-//! `minOplogWindow` beside others who write: what the window of a full oplog is at its shortest during a sweep, and whether a
+//! `minOplogWindow` next to others who write: what the window of a full oplog is at its shortest during a sweep, and whether a
 //! change stream that was opened before can be resumed.
 
 mod consumer;
@@ -32,7 +32,7 @@ const CHECKPOINTS: &str = "1";
 const EXPIRED: i64 = 150_000;
 const LIVE: i64 = 100;
 
-/// Bytes of an `_id`, which make a delete take about 1,000 in the oplog, and those of a sweep a seventh of it.
+/// Bytes of an `_id`, which make a delete take about 1,000 in the oplog, and the deletes of a sweep a seventh of it.
 const ID_BYTES: usize = 900;
 
 /// Documents of one insert.
@@ -60,7 +60,7 @@ struct Run {
     guard: f64,
     refused: bool,
     deleted: i64,
-    /// Seconds that the sweep took, and those of them that it waited for the oplog.
+    /// Seconds that the sweep took, and the part of them that it waited for the oplog.
     seconds: f64,
     waited: f64,
     looks: Looks,

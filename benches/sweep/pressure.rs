@@ -39,7 +39,7 @@ const UNGATED: usize = 4;
 const SWEEPER: usize = 5;
 const TWICE_NICE: usize = 6;
 
-/// Sweeper's p99 divided by that of the foreground by itself.
+/// Sweeper's p99 divided by the p99 of the foreground by itself.
 const BESIDE_NOTHING: Goal = Goal::AtMost(1.5);
 
 /// Pages that clients have to evict.
@@ -48,10 +48,10 @@ const EVICTED: Goal = Goal::AtMost(0.0);
 /// Sweeper's time divided by its time without a look at the cache.
 const PATIENCE: Goal = Goal::AtMost(3.0);
 
-/// Sweeper's time divided by that of the rule of niceDeleteMany.
+/// Sweeper's time divided by the time of the rule of niceDeleteMany.
 const BESIDE_NICE: Goal = Goal::AtMost(1.0);
 
-/// The p99 of sweeper at twice the rate of niceDeleteMany's rule, divided by that of the rule.
+/// The p99 of sweeper at twice the rate of niceDeleteMany's rule, divided by the p99 of the rule.
 const EQUAL_P99: Goal = Goal::AtMost(1.0);
 
 /// The percentiles that are shown.

@@ -52,7 +52,7 @@ impl Runs {
         median(self.of(peer).map(|deletion| deletion.wall().as_secs_f64()))
     }
 
-    /// Returns sweeper's median wall time divided by that of the peer.
+    /// Returns sweeper's median wall time divided by the wall time of the peer.
     pub(crate) fn ratio(&self, peer: Peer) -> Option<f64> {
         self.seconds(Peer::Sweeper).zip(self.seconds(peer)).map(|(ours, theirs)| ours / theirs)
     }

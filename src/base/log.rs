@@ -35,7 +35,7 @@ const OS_ERROR: &str = " (os error ";
 /// Separator of the lines in the field [`BELOW`], which holds one string. No text from outside keeps it.
 const BREAK: char = '\0';
 
-/// Logs an error with further lines below it. `exit_code` is that of the run, if the error ends it.
+/// Logs an error with further lines below it. `exit_code` is the exit code of the run, if the error ends it.
 pub fn error_with(message: &str, exit_code: Option<u8>, below: &[String]) {
     let below: Vec<String> = below.iter().map(|line| line.replace(BREAK, "\\0")).collect();
     let below = below.join(&BREAK.to_string());

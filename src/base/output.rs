@@ -27,7 +27,7 @@ const MOST_REPORTS: u64 = 64 << 10;
 /// Time in which a process has to read a pipe that a report goes to.
 const MAX_READER_WAIT: Duration = Duration::from_secs(5);
 
-/// Returns the width of text for a stream: that of its terminal, or that of a mail.
+/// Returns the width of text for a stream: the width of its terminal, or the width of a mail.
 pub(crate) fn terminal_width(stream: impl AsFd) -> usize {
     let columns = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
     columns.map_or(MAIL_WIDTH, |columns| columns.clamp(WIDTHS.0, WIDTHS.1))
@@ -170,7 +170,7 @@ pub(crate) fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Replaces a file as a whole. One that can be written, but not replaced, is written in its place: a file that is mounted by
-/// itself, or that of another user in a directory with the sticky bit.
+/// itself, or a file of another user in a directory with the sticky bit.
 fn replace(temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> {
     let Err(cause) = filled(temporary, text)?.persist(path) else { return Ok(()) };
     overwrite(path, text).map_err(|_| cause.error)

@@ -44,7 +44,7 @@ pub(crate) struct Progress {
 }
 
 struct Tally {
-    /// Bar of the whole run, below those of the rules; only if there are several rules.
+    /// Bar of the whole run, below the bars of the rules; only if there are several rules.
     total: Option<ProgressBar>,
     rules: usize,
     ended: usize,

@@ -129,7 +129,7 @@ impl State {
     }
 }
 
-/// Each write is one of whole lines, as those of the log are.
+/// Each write is one of whole lines, as the writes of the log are.
 impl Write for Terminal {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         let State { screen, frame, .. } = &mut *self.0.lock();

@@ -24,7 +24,7 @@ use crate::shell::server::connect::uri;
 /// Heading of the options that several commands have, in their help.
 pub const COMMON: &str = "Common options";
 
-/// The command line; its description is that of the package.
+/// The command line; its description is the description of the package.
 #[derive(Debug, Parser)]
 #[command(name = "sweeper", version, about)]
 #[command(after_help = help::FIRST_STEPS, after_long_help = help::with_exit_codes(help::EVERYTHING))]
@@ -70,8 +70,8 @@ pub enum Command {
     Diff(DiffArgs),
     /// Show the last runs that were recorded
     ///
-    /// Reads the collection that `history` of the policy names. With --only, the counts are those of the selected rules, else of
-    /// whole runs.
+    /// Reads the collection that `history` of the policy names. With --only, the counts are the counts of the selected rules,
+    /// else of whole runs.
     #[command(after_help = help::HISTORY_EXAMPLES)]
     History(HistoryArgs),
     /// Explain why one document is deleted or kept
@@ -199,7 +199,7 @@ impl When {
 /// Returns the definition of the command line, for the parser, the completions and the manual pages.
 ///
 /// Copies the common options into every command, which decides whether its help shows them. Those with several values need the
-/// copy anyway: if such values are given both before and after the command, clap keeps only those of one place.
+/// copy anyway: if such values are given both before and after the command, clap keeps only the values of one place.
 pub fn command_line() -> clap::Command {
     let root = Cli::command();
     let common: Vec<Arg> = root.get_arguments().cloned().collect();

@@ -68,7 +68,7 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
 
 /// Sweeps at once and again and again, until a signal comes. Returns the exit code.
 ///
-/// Errors: those of the command.
+/// Errors: the errors of the command.
 async fn repeat(
     options: &Common,
     args: &SweepArgs,

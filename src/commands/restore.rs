@@ -170,7 +170,8 @@ pub(super) async fn verify(options: &Common, args: &RestoreArgs, disk: Arc<dyn D
     Ok((stored, parts.collect()))
 }
 
-/// Returns the pairs of `--namespace FROM=TO`. A namespace may contain `=` too, so FROM is matched against those of the archive.
+/// Returns the pairs of `--namespace FROM=TO`. A namespace may contain `=` too, so FROM is matched against the namespaces of the
+/// archive.
 fn moves(args: &RestoreArgs, stored: &Stored) -> Result<Vec<(Namespace, Namespace)>, Failure> {
     let read = |text: &String| {
         let wrong = |why: String| Failure::usage(format!("--namespace {text}: {why}; nothing was contacted"));

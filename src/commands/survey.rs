@@ -89,8 +89,8 @@ impl<'a> Level<'a> {
 
     /// Returns the rule of a namespace whose fields are looked for.
     fn rule_with_fields(self, planned: &PlannedRule) -> Option<&SweepRule> {
-        // Documents in another namespace may have what those in this one lack, so that one namespace alone does not get a rule
-        // with a glob refused.
+        // Documents in another namespace may have what the documents in this one lack, so that one namespace by itself does not
+        // get a rule with a glob refused.
         let is_one_of_many = matches!(self, Self::Why) && planned.rule.namespace.is_glob();
         planned.decision.countable().filter(|rule| !is_one_of_many && self.lacks(rule).is_none())
     }

@@ -230,7 +230,7 @@ async fn sweep_plan(
     Ok((findings, outcomes))
 }
 
-/// Returns the limits of the whole run; those of the command line win.
+/// Returns the limits of the whole run; the limits of the command line win.
 fn caps(session: &Session, args: &SweepArgs) -> RunCaps {
     let of_policy = session.caps();
     RunCaps {

@@ -167,7 +167,7 @@ pub struct SeenChild {
 pub struct SeenField {
     /// Whether a document has it; `None` if that is not known.
     pub is_found: Option<bool>,
-    /// A field of the documents with a name that is nearly that of a field that none has.
+    /// A field of the documents with a name that is nearly the name of a field that no document has.
     pub similar: Option<String>,
 }
 

@@ -127,8 +127,8 @@ impl Pace {
         self.max
     }
 
-    /// Returns the time to leave the server alone before the next batch: the time by which the documents of the last one exceeded
-    /// the target.
+    /// Returns the time to leave the server in peace before the next batch: the time by which the documents of the last one
+    /// exceeded the target.
     pub(crate) fn rest(&self) -> Duration {
         self.rest
     }

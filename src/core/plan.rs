@@ -104,11 +104,11 @@ impl Decision {
 pub struct SweepRule {
     /// The rule's name in the policy.
     pub name: String,
-    /// The namespace as the policy names it; that of the selection holds the documents.
+    /// The namespace as the policy names it; the namespace of the selection holds the documents.
     pub namespace: Namespace,
     pub selection: Selection,
     pub expiry: Expiry,
-    /// The limits of the policy; an approval may lower that of the deletes.
+    /// The limits of the policy; an approval may lower the limit of the deletes.
     pub limits: Limits,
     pub sizes: Sizes,
     /// The index that a query for the oldest document walks; `None` if the rule has no `maxHeadMs`, or no index serves that
@@ -251,7 +251,7 @@ pub enum Storage {
     Plain,
     /// In the order of the `_id`.
     Clustered,
-    /// The buckets of a time-series collection, in the order of the `_id`, which is that of their dates.
+    /// The buckets of a time-series collection, in the order of the `_id`, which is the order of their dates.
     Buckets {
         /// Path of the dates of a bucket's measurements.
         measurements: String,

@@ -136,7 +136,7 @@ pub struct Rule {
     pub allow_unknown_types: Vec<String>,
     /// Archive to which every document is written before it is deleted.
     pub archive: Option<ArchiveTo>,
-    /// The collections whose documents go with those of the rule.
+    /// The collections whose documents go with the documents of the rule.
     pub family: Option<ChildPolicy>,
     /// Collection whose documents say what is kept.
     pub holds: Option<Holds>,

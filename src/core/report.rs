@@ -121,7 +121,7 @@ pub struct ServerReport {
     pub topology: String,
     /// Name of the replica set.
     pub name: Option<String>,
-    /// Members as host:port: those that the deployment names, or those of the connection string if it names none.
+    /// Members as host:port: the members that the deployment names, or the members of the connection string if it names none.
     pub hosts: Vec<String>,
     /// Sentence that this service or version was never tested with this program; null if it was.
     pub untested: Option<String>,
@@ -187,8 +187,8 @@ pub struct Totals {
     /// Whether several rules count documents of one collection: the sums of documents and bytes are then upper bounds.
     #[serde(default)]
     pub overlapping: bool,
-    /// In a dry run and an audit the documents that one sweep deletes at most: those of the rules, within the `maxDeletes` of the
-    /// run. Null if it is unknown for a rule that may be swept.
+    /// In a dry run and an audit the documents that one sweep deletes at most: the documents of the rules, within the
+    /// `maxDeletes` of the run. Null if it is unknown for a rule that may be swept.
     pub would_delete_count: Option<u64>,
     pub deleted_count: u64,
     /// Null if it is unknown for a rule; a skipped rule counts as 0.

@@ -16,7 +16,7 @@
 //!         after each reply: go on, halve the batch, wait and retry, or give up       attempts
 //!         return the permit
 //!     record each batch that has finished: counts, pace, refunds                     engine
-//!     if the rule has children: delete those of the batch, in batches of their own   family, child_pages
+//!     if the rule has children: delete the batch's children in their own batches     family, child_pages
 //! wait for the batches in flight, but not longer than a server that still answers takes, and return the outcome
 //! ```
 //!
@@ -78,7 +78,7 @@ pub(crate) struct RuleSweep {
     rule: SweepRule,
     /// Whether it deletes the children of another rule.
     is_of_children: bool,
-    /// The collections that it is bound to, those of the children and of their parents included.
+    /// The collections that it is bound to, the collections of the children and of their parents included.
     binding: Arc<Binding>,
     /// Whether the `_id`s are in the order of the storage; `None` if that is unknown.
     ids_follow: Option<bool>,
@@ -142,7 +142,7 @@ impl RuleSweep {
         };
         let children = rule.family.as_ref().map_or_else(Vec::new, |family| family.children.iter().map(of_child).collect());
         if let (Some(holds), Some(keys)) = (&mut rule.selection.holds, &findings.held_keys) {
-            // Documents are found without these; each delete has those of its moment.
+            // Documents are found without these; each delete has the keys of its moment.
             *holds = holds.with(keys);
         }
         let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));

@@ -84,7 +84,7 @@ fn without_tests(tokens: TokenStream) -> Vec<TokenTree> {
     kept
 }
 
-/// Returns the paths that a file spells out: those of this crate from its root, all others below the module itself.
+/// Returns the paths that a file spells out: the paths of this crate from its root, all others below the module itself.
 fn paths(module: &str, tokens: &[TokenTree]) -> BTreeSet<Vec<String>> {
     let mut found = BTreeSet::new();
     walk(module, tokens, &mut found);

@@ -206,7 +206,8 @@ impl Model {
         self.state.lock().pace = pace;
     }
 
-    /// Sets the difference of the server's clock to that of the runtime, in milliseconds, as another primary's clock has one.
+    /// Sets the difference of the server's clock to the clock of the runtime, in milliseconds, as another primary's clock has
+    /// one.
     pub(crate) fn set_skew(&self, millis: i64) {
         self.state.lock().skew = millis;
     }

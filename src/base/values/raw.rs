@@ -188,7 +188,7 @@ impl Fields {
     /// Ends a document or a list that begins at a place.
     fn end_level(&mut self, begin: usize) {
         self.bytes.push(0);
-        // A length that is too long becomes one that is refused, as does that of the whole document.
+        // A length that is too long becomes one that is refused, as does the length of the whole document.
         let length = i32::try_from(self.bytes.len() - begin).unwrap_or(0);
         self.bytes[begin..begin + 4].copy_from_slice(&length.to_le_bytes());
     }

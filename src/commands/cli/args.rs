@@ -268,7 +268,7 @@ pub enum ArchiveCommand {
 
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
-    /// A directory that a policy archives to, or that of one run
+    /// A directory that a policy archives to, or the directory of one run
     #[arg(value_name = "DIRECTORY")]
     pub directory: PathBuf,
 }

@@ -93,7 +93,7 @@ impl Archives {
     }
 }
 
-/// Returns the totals of a rule, and those of its children.
+/// Returns the totals of a rule, and the totals of its children.
 fn totals(rule: &SweepRule, outcome: &RuleOutcome) -> Vec<RuleTotals> {
     let sweep = outcome.swept().map(|swept| &swept.outcome);
     let own = RuleTotals {

@@ -14,9 +14,9 @@ pub(crate) fn can_ask(yes: bool) -> bool {
     !yes && io::stdin().is_terminal()
 }
 
-/// Shows what a sweep deletes at most, and asks for confirmation. `report` is that of a run that has deleted nothing yet.
+/// Shows what a sweep deletes at most, and asks for confirmation. `report` is the report of a run that has deleted nothing yet.
 ///
-/// Errors: those of [`ask`].
+/// Errors: the errors of [`ask`].
 pub(crate) async fn ask_to_delete(stop: &Stop, report: &Report, colored: bool) -> anyhow::Result<Consent> {
     let Some(question) = preview::question(report) else { return Ok(Consent::NothingToDelete) };
     let width = output::terminal_width(io::stderr());

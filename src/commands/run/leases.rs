@@ -31,8 +31,8 @@ struct Held {
 /// A collection of leases.
 struct Collection {
     namespace: Namespace,
-    /// Whether it is that of `lock`, in which each rule has a lease; otherwise it is a journal, in which only rules with children
-    /// have one.
+    /// Whether it is the collection of `lock`, in which each rule has a lease; otherwise it is a journal, in which only rules
+    /// with children have one.
     is_lock: bool,
 }
 

@@ -73,7 +73,7 @@ struct Shown {
 }
 
 impl StatusPage {
-    /// Creates the page of a process whose first run has not ended. `earlier` is that of an earlier process.
+    /// Creates the page of a process whose first run has not ended. `earlier` holds the values of an earlier process.
     pub(crate) fn new(earlier: &Earlier) -> Self {
         let metrics = metrics::before_the_first_run(earlier).into();
         let shown = RwLock::new(Shown { metrics, unready: Some("no run has ended yet") });

@@ -54,8 +54,8 @@ fn create_index(rule: &SweepRule) -> Option<String> {
 }
 
 impl One<'_> {
-    /// Sorts all documents, or those of a sample, into classes, if this is an audit. Without an index the expired documents are
-    /// counted as well, where that is exact: no sample, and no holds, because what is held has an age as well.
+    /// Sorts all documents, or the documents of a sample, into classes, if this is an audit. Without an index the expired
+    /// documents are counted as well, where that is exact: no sample, and no holds, because what is held has an age as well.
     pub(super) async fn look_at_ages(&self, findings: &mut Findings) -> Result<()> {
         let Some(auditing) = self.survey.level.auditing() else { return Ok(()) };
         let SweepRule { selection, expiry, .. } = self.rule;

@@ -89,7 +89,7 @@ impl One<'_> {
         Ok(())
     }
 
-    /// Counts the orphans. Where the rule leaves them alone, their number is only told; a check only says that there is no
+    /// Counts the orphans. Where the rule does not delete them, their number is only told; a check only says that there is no
     /// parent.
     async fn count_orphans(&self, findings: &mut Findings) -> Result<()> {
         if let Level::Check(_) = self.survey.level {

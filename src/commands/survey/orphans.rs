@@ -8,9 +8,9 @@ use crate::shell::server::look::{children, parents};
 use crate::shell::server::own::journal;
 use crate::shell::server::wire::error::ServerError;
 
-/// Counts the orphans of a rule: those that it deletes, and all others too. `None` if nothing compares or shows their number: an
-/// audit shows that of every rule with children, a dry run that of a rule which deletes orphans; a sweep compares it with limits,
-/// and where there is no parent at all.
+/// Counts the orphans of a rule: those that it deletes, and all others too. `None` if nothing compares or shows their number. An
+/// audit shows the number of every rule with children, a dry run the number of a rule which deletes orphans. A sweep compares it
+/// with limits, and where there is no parent at all.
 pub(super) async fn count(
     deployment: &Deployment,
     rule: &SweepRule,

@@ -20,8 +20,8 @@ pub(crate) const MAX_SAMPLES: usize = 5;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// January 1970 as a key of [`Distribution::months`]. Seconds that were read as milliseconds end up in this month: those of the
-/// years 2001 to 2055 become 12 January to 1 February 1970.
+/// January 1970 as a key of [`Distribution::months`]. Seconds that were read as milliseconds end up in this month: the seconds of
+/// the years 2001 to 2055 become 12 January to 1 February 1970.
 const JANUARY_1970: i64 = 12 * 1970;
 
 /// All documents that were looked at, each in one class.

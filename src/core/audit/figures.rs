@@ -46,7 +46,7 @@ const TWO_DAYS: u64 = 2 * 86_400;
 #[serde(rename_all = "camelCase")]
 pub struct AuditReport {
     /// In an audit: the sample; null if every document was looked at. The counts of ageHistogram, forecast, backlog and
-    /// neverExpires are then those of the sample, multiplied by `of` / `documents`.
+    /// neverExpires are then the counts of the sample, multiplied by `of` / `documents`.
     pub sampling: Option<Sampling>,
     /// In an audit: the latest date of any expired document. Null where there is none, or in a sample.
     pub newest_expired: Option<Instant>,
@@ -143,7 +143,7 @@ impl fmt::Display for NativeState {
     }
 }
 
-/// Size of the sample that stands for all documents: counts are those of the sample, multiplied by `of` / `documents`.
+/// Size of the sample that stands for all documents: counts are the counts of the sample, multiplied by `of` / `documents`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "sampling")]

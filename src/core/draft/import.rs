@@ -166,7 +166,8 @@ fn draft(collection: &Collection, ttl: &NativeTtl) -> Result<String, String> {
     let mut collation = None;
     if let Some(partial) = &ttl.partial {
         body.push_str(&format!("    filter: {}\n", value(&Bson::Document(partial.clone()))));
-        // Without `collation` a rule compares the strings in its filter by the collection's collation, not by that of the index.
+        // Without `collation` a rule compares the strings in its filter by the collection's collation, not by the collation of
+        // the index.
         collation = needed_collation(collection, ttl);
         let written = collation.iter().map(|collation| format!("    collation: {}\n", value(&Bson::Document(collation.clone()))));
         body.extend(written);
@@ -199,7 +200,7 @@ fn needed_collation(collection: &Collection, ttl: &NativeTtl) -> Option<Document
         return None;
     }
     let mut collation = ttl.collation.clone().unwrap_or_else(|| bson::doc! { "locale": "simple" });
-    // The version is that of the library that built the index; a server with another library would refuse it.
+    // The version is the version of the library that built the index; a server with another library would refuse it.
     collation.remove("version");
     Some(collation)
 }

@@ -75,7 +75,7 @@ fn a_path_that_is_checked_is_walked_by_an_expression_beside_its_bound() {
     let earliest = doc! { "$ifNull": [checked.earliest(), Bson::MaxKey] };
     let found = doc! { "$expr": { "$lte": [earliest, threshold] } };
     assert_eq!(checked.predicate(), doc! { "$and": [{ "a.b": { "$lte": threshold } }, &found] });
-    // Every bound has its expression: those of other counts, and that of documents without a ttl of their own.
+    // Every bound has its expression: the bounds of other counts, and the bound of documents without a ttl of their own.
     let own = Expiry { ttl_field: Some("ttl".into()), ..checked };
     let latest = doc! { "$expr": { "$lte": [{ "$ifNull": [own.earliest(), Bson::MaxKey] }, own.latest()] } };
     for predicate in [own.predicate(), own.ttl_not_positive().unwrap(), own.ttl_ignored().unwrap()] {

@@ -71,7 +71,8 @@ pub struct Figures {
     pub file: Option<FileSize>,
     /// Paths of the shard key; empty if the collection is not sharded or the deployment does not show the key.
     pub shard_key: Vec<String>,
-    /// Request units per second that the collection has; `None` if it shares those of its database, or the service bills none.
+    /// Request units per second that the collection has; `None` if it shares the units of its database, or the service bills
+    /// none.
     pub throughput: Option<u32>,
 }
 
@@ -137,7 +138,7 @@ impl Collection {
         Some((self.storage(), uuid?))
     }
 
-    /// Returns the native TTL settings: the collection's own, then those of its indexes.
+    /// Returns the native TTL settings: the collection's own, then the settings of its indexes.
     pub fn ttl(&self) -> Vec<NativeTtl> {
         let own = match &self.kind {
             CollectionKind::Clustered => Some((Scope::Clustered, "_id")),

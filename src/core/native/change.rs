@@ -165,7 +165,7 @@ fn create_index(collection: &Collection, target: &TtlTarget, seconds: i64, name:
     };
     if let Some(partial) = &target.partial {
         index.insert("partialFilterExpression", partial.clone());
-        // An index that is created without a collation gets that of the collection.
+        // An index that is created without a collation gets the collation of the collection.
         if !is_same_collation(target.collation.as_ref(), collection.collation.as_ref()) {
             index.insert("collation", target.collation.clone().unwrap_or_else(|| doc! { "locale": "simple" }));
         }

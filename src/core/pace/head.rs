@@ -55,7 +55,7 @@ mod tests {
             why(Took::MoreThan(MS(1000))).as_deref(),
             Some("the oldest document takes more than 1000 ms to find, maxHeadMs 20")
         );
-        // A limit as long as that of the query.
+        // A limit as long as the limit of the query.
         assert!(Took::MoreThan(MS(1000)).too_long(MS(1000)).is_some());
     }
 

@@ -1,8 +1,8 @@
 //! The pressure on a server, by the figures that it tells of itself, and the rest that it needs. Arithmetic only: figures and
 //! times come in as values.
 //!
-//! The limits are those of WiredTiger: its own threads begin to write when 5 % of the cache is dirty, 2.5 % holds updates, or 80
-//! % is full. At 20, 10 and 95 % the threads of the clients have to help, each of which then waits (WiredTiger, "Cache and
+//! The limits are the limits of WiredTiger: its own threads begin to write when 5 % of the cache is dirty, 2.5 % holds updates,
+//! or 80 % is full. At 20, 10 and 95 % the threads of the clients have to help, each of which then waits (WiredTiger, "Cache and
 //! eviction tuning"; MongoDB keeps the defaults).
 
 #[cfg(test)]
@@ -169,7 +169,7 @@ impl Growth {
     }
 }
 
-/// The pressure on a server: that of the figure which is nearest to its limit.
+/// The pressure on a server: the pressure of the figure which is nearest to its limit.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pressure {
     /// 0 for none, 1 at the limit.
@@ -177,7 +177,7 @@ pub(crate) struct Pressure {
     why: String,
 }
 
-/// A figure beside the values between which its pressure grows from none to the limit.
+/// A figure next to the values between which its pressure grows from none to the limit.
 struct Signal {
     value: Option<f64>,
     from: f64,
@@ -285,7 +285,7 @@ impl Pressure {
         self.level >= 1.0
     }
 
-    /// Returns the time to leave the server alone after a batch that took so long: at half of the limit as long again.
+    /// Returns the time to leave the server in peace after a batch that took so long: at half of the limit as long again.
     pub(crate) fn rest(&self, latency: Duration) -> Duration {
         let level = self.level.min(MAX_OPEN);
         latency.mul_f64(level / (1.0 - level)).min(MAX_REST)

@@ -7,7 +7,8 @@ use std::time::Duration;
 /// Time for which a charge counts against a limit per second.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Share of a second's units that a batch is sized for: the documents of the next batch may be larger than those of the last.
+/// Share of a second's units that a batch is sized for: the documents of the next batch may be larger than the documents of the
+/// last.
 const SHARE: f64 = 0.9;
 
 /// Units to load one kB of a document, and to delete one kB with the entries of some indexes. For the first batch only, so they
@@ -50,7 +51,7 @@ impl UnitLimit {
         let room = self.limit - expected.min(self.limit);
         let counting = || self.charges.iter().filter(|(end, _)| *end > now);
         let mut sum: f64 = counting().map(|(_, units)| units).sum();
-        // The charges end in the order in which they were made, but for those of more than a second's units.
+        // The charges end in the order in which they were made, but for the charges of more than a second's units.
         let mut ends: Vec<(Duration, f64)> = counting().copied().collect();
         ends.sort_by_key(|(end, _)| *end);
         let mut free_at = now;

@@ -40,8 +40,8 @@ pub struct ChildRule {
     /// Path that holds the key of the parent.
     pub field: String,
     pub parent_key: ParentKey,
-    /// The rule as it applies to the children. Its predicate is only what a child has to be; its namespace, that of the leases,
-    /// is the parents'.
+    /// The rule as it applies to the children. Its predicate is only what a child has to be; its namespace, the namespace of the
+    /// leases, is the parents'.
     pub rule: SweepRule,
 }
 
@@ -222,7 +222,7 @@ fn rule_of(
         // A child goes only once its parent is gone, which a hold keeps.
         holds: None,
     };
-    // The limits of the count are those of the parents, whose dates the children do not have.
+    // The limits of the count are the limits of the parents, whose dates the children do not have.
     let limits = Limits { max_deletes: None, max_delete_percent: None, ..sweep.limits.clone() };
     SweepRule { selection, limits, head_index: None, approved: None, family: None, ..sweep.clone() }
 }

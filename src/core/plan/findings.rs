@@ -107,7 +107,7 @@ impl Decides {
 /// Children of a rule whose parent is not there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CountedOrphans {
-    /// All of them, those of uploads that have not ended among them.
+    /// All of them, the orphans of uploads that have not ended among them.
     pub count: u64,
     /// Those that the rule deletes, by collection; `None` if it deletes none.
     pub old: Option<Vec<OldOrphans>>,

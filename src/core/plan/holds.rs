@@ -29,7 +29,7 @@ pub struct HeldBack {
 }
 
 impl HeldBack {
-    /// Creates the holds of a policy for a namespace; `path` is that of the key in the stored documents.
+    /// Creates the holds of a policy for a namespace; `path` is the path of the key in the stored documents.
     pub fn new(holds: &Holds, namespace: &Namespace, path: String) -> Self {
         let Holds { in_hold, filter, .. } = holds.clone();
         Self { collection: holds.collection(namespace), in_hold, filter, path, keys: None, found_without: None }
@@ -42,7 +42,8 @@ impl HeldBack {
         self.collection == other.collection && self.in_hold == other.in_hold && text(self) == text(other)
     }
 
-    /// Returns the same holds with the keys of a read; those of the read before are the ones without which documents were found.
+    /// Returns the same holds with the keys of a read; the keys of the read before are the ones without which documents were
+    /// found.
     pub fn with(&self, keys: &Arc<KeyList>) -> Self {
         Self { keys: Some(keys.clone()), found_without: self.keys.clone(), ..self.clone() }
     }

@@ -39,7 +39,7 @@ pub enum Orphan {
     InJournal,
     /// The journal names the parent, but by its `_id` the child was created later.
     CreatedLater,
-    /// No entry names the parent, and the rule leaves such children alone.
+    /// No entry names the parent, and the rule does not delete such children.
     LeftAlone,
     /// No entry names the parent. All children of it are old enough to go by `orphans`.
     Old,

@@ -17,7 +17,7 @@ use super::value_type::{ValueType, any_value};
 /// A comparison of a field with values of one type.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// Path of the field. The names of elements follow that of their array.
+    /// Path of the field. The names of elements follow the name of their array.
     pub path: String,
     /// The path as messages show it: with the names of environment variables in place of their values.
     pub shown: String,
@@ -58,8 +58,8 @@ pub fn of_filter(filter: &Document, variables: &[Variable]) -> Vec<Comparison> {
     walk.found
 }
 
-/// A place in documents: dotted paths, each that of a field in the elements of the array before it. An empty one stands for the
-/// elements themselves.
+/// A place in documents: dotted paths, each the path of a field in the elements of the array before it. An empty one stands for
+/// the elements themselves.
 #[derive(Debug, Clone, Default)]
 struct Place(Vec<String>);
 

@@ -30,7 +30,7 @@ pub fn keys_as_markdown() -> String {
     page
 }
 
-/// Writes the keys of a mapping, and those of the mappings inside it.
+/// Writes the keys of a mapping, and the keys of the mappings inside it.
 fn mapping(page: &mut String, path: &str, section: &Section) {
     for list in section.lists {
         table(page, &format!("In `{path}`"), list);

@@ -1,4 +1,4 @@
-//! Reads `children` and `gridfs`: the collections whose documents go with those of a rule.
+//! Reads `children` and `gridfs`: the collections whose documents go with the documents of a rule.
 
 use super::key::AnyKey;
 use super::mapping::Mapping;
@@ -13,8 +13,8 @@ pub(super) fn date_field(map: &Mapping) -> Option<String> {
     map.has(&keys::GRIDFS).then(|| UPLOAD_DATE.to_owned())
 }
 
-/// Reads the collections whose documents go with those of a rule, and reports what does not go together with them. `journal` is
-/// that of the policy.
+/// Reads the collections whose documents go with the documents of a rule, and reports what does not go together with them.
+/// `journal` is the journal of the policy.
 pub(super) fn read(map: &Mapping, journal: Option<&Namespace>) -> Option<ChildPolicy> {
     let key: &dyn AnyKey = match (map.has(&keys::GRIDFS), map.has(&keys::CHILDREN)) {
         (true, _) => &keys::GRIDFS,

@@ -89,7 +89,7 @@ static IN_KEY: Section = Section { title: "", lists: &[&[&OF, &IN]] };
 
 const FIELD_PATH: Text<String> = Text::new("a field path", strings::FIELD_PATTERN, strings::parse_field);
 
-/// A path that documents and holds share, or one of each: first that of the documents.
+/// A path that documents and holds share, or one of each: first the path of the documents.
 struct HeldKey;
 
 impl Kind for HeldKey {

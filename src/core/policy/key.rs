@@ -193,7 +193,7 @@ impl Section {
         self.keys().map(|key| key.about().name)
     }
 
-    /// Returns the JSON Schema of the mapping, where `property` makes that of each key.
+    /// Returns the JSON Schema of the mapping, where `property` makes the schema of each key.
     pub(super) fn schema(&self, property: impl Fn(&dyn AnyKey) -> Value) -> Value {
         let mut schema = json!({ "type": "object", "additionalProperties": false });
         let required: Vec<&str> =

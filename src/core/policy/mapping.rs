@@ -72,12 +72,12 @@ impl<'a> Mapping<'a> {
         Some(self.entry.inner(name, &self.entries[index].1, PathStep::Value(index)))
     }
 
-    /// Returns the entry of a key, its own or that of the defaults.
+    /// Returns the entry of a key, its own or the entry of the defaults.
     pub(super) fn entry(&self, key: &dyn AnyKey) -> Option<Entry<'a>> {
         self.own(key).or_else(|| self.defaults?.entry(key))
     }
 
-    /// Reads the value of a key, its own or that of the defaults; `None` if there is none, or it is wrong.
+    /// Reads the value of a key, its own or the value of the defaults; `None` if there is none, or it is wrong.
     pub(super) fn optional<K: Kind>(&self, key: &Key<K>) -> Option<K::Value> {
         key.read(&Entry { reports: false, ..self.entry(key)? })
     }

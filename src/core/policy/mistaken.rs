@@ -35,7 +35,7 @@ const FUNCTIONS: [&str; 27] = [
     "long.fromstring",
 ];
 
-/// Functions whose names are words of English: a string is one only if its arguments are those of a function.
+/// Functions whose names are words of English: a string is one only if its arguments are the arguments of a function.
 const WORDS: [&str; 8] = ["date", "timestamp", "double", "long", "binary", "datetime", "code", "symbol"];
 
 /// Returns what to write in place of a string that can only be meant as a typed value: a shell constructor, or Extended JSON in
@@ -123,7 +123,7 @@ pub(super) fn is_date_or_pattern(text: &str) -> bool {
     is_date(text) || pattern(text).is_some()
 }
 
-/// Returns what to write in place of a string beside a field without strings. `is_secret` keeps the string itself out of it;
+/// Returns what to write in place of a string next to a field without strings. `is_secret` keeps the string itself out of it;
 /// `None` if nothing tells what was meant.
 pub(super) fn meant(text: &str, is_secret: bool) -> Option<String> {
     let shown = if is_secret { "..." } else { text.trim() };

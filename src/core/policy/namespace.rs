@@ -38,7 +38,7 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// A namespace of a policy; `*` matches any run of characters, in the part of the database or that of the collection.
+/// A namespace of a policy; `*` matches any run of characters, in the part of the database or the part of the collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespacePattern {
     pub database: String,

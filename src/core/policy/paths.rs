@@ -15,7 +15,7 @@ pub struct FilterPath {
     pub matches_missing: bool,
 }
 
-/// Returns the paths that a filter names, each once, in their order. The names of elements follow that of their array:
+/// Returns the paths that a filter names, each once, in their order. The names of elements follow the name of their array:
 /// `items.held` for `{items: {$elemMatch: {held: true}}}`.
 ///
 /// A comparison in `$expr` orders a missing value below all others, and a property in `$jsonSchema` need not be there. So every
@@ -238,7 +238,7 @@ mod tests {
     use super::super::yaml::parse;
     use super::*;
 
-    /// Returns the paths of a filter; a `!` marks those of which a document may be without the field and match.
+    /// Returns the paths of a filter; a `!` marks the paths whose field a document may lack and still match.
     fn paths(filter: &str) -> String {
         let filter = parse_filter(&parse(filter).unwrap(), &|_| None).unwrap();
         let mark = |found: FilterPath| format!("{}{}", found.path, if found.matches_missing { "!" } else { "" });

@@ -9,7 +9,7 @@ use super::{Report, ReportCommand, RuleReport, estimate};
 use crate::base::text::clean;
 use crate::core::audit::figures::AuditReport;
 
-/// Columns with values of the run, before those of a rule.
+/// Columns with values of the run, before the columns of a rule.
 const OF_RUN: [&str; 6] = ["runId", "command", "dryRun", "asOf", "startedAt", "exitCode"];
 
 /// Value of a rule with a cell of its own: its name, and the function that returns the cell.

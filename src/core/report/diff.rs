@@ -86,7 +86,7 @@ pub struct Diff {
     pub command: &'static str,
     pub old: Side,
     pub new: Side,
-    /// Values that differ: first those of the run, then those of each rule.
+    /// Values that differ: first the values of the run, then the values of each rule.
     pub changes: Vec<ValueChange>,
 }
 

@@ -24,8 +24,8 @@ pub(super) fn of_rule(rule: &RuleReport) -> Vec<String> {
     clauses
 }
 
-/// Returns the estimate of a rule that stands for itself in clauses: those of [`of_rule`], the oplog's window, and the members to
-/// compact.
+/// Returns the estimate of a rule that stands for itself in clauses: the clauses of [`of_rule`], the oplog's window, and the
+/// members to compact.
 pub(super) fn clauses(rule: &RuleReport) -> Vec<String> {
     let mut clauses = of_rule(rule);
     let Some(estimate) = &rule.estimate else { return clauses };

@@ -77,8 +77,8 @@ pub struct Median {
 
 impl History {
     /// Reads the documents of runs, newest first, and leaves out documents that record no run. `only` are patterns for the names
-    /// and namespaces of rules: if there are any, runs without a matching rule are left out, and counts are those of the matching
-    /// rules.
+    /// and namespaces of rules. If there are any, runs without a matching rule are left out, and counts are the counts of the
+    /// matching rules.
     pub fn new(collection: String, documents: &[Document], only: &[String]) -> Self {
         let runs: Vec<RecordedRun> = documents.iter().filter_map(|document| RecordedRun::read(document, only)).collect();
         let median = trend::median_of(&runs);

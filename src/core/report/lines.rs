@@ -225,7 +225,7 @@ pub(super) fn share(percent: Option<f64>) -> String {
     percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.1} %"))
 }
 
-/// Returns the number of some rules, and if they are rules with a `*` that of their namespaces.
+/// Returns the number of some rules, and if they are rules with a `*` the number of their namespaces.
 pub(super) fn by_rules<'a>(reports: impl Iterator<Item = &'a RuleReport>) -> String {
     let places: BTreeSet<(&str, &str)> = reports.map(|rule| (rule.name.as_str(), rule.namespace.as_str())).collect();
     let names: BTreeSet<&str> = places.iter().map(|(name, _)| *name).collect();

@@ -100,7 +100,7 @@ pub fn render(ended: &EndedRun) -> String {
     text(families) + states
 }
 
-/// Renders the metrics of a process whose first run has not ended. `earlier` is that of an earlier process.
+/// Renders the metrics of a process whose first run has not ended. `earlier` holds the values of an earlier process.
 pub fn before_the_first_run(earlier: &Earlier) -> String {
     text(vec![build_info(), last_success_at(earlier.last_success)]) + &earlier.states
 }

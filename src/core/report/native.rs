@@ -170,8 +170,8 @@ pub fn of_apply(rows: &[NativeRow], dry_run: bool) -> u8 {
     }
 }
 
-/// Whether a setting stays different from its rule, because no change makes them the same, neither its own nor that of another
-/// rule.
+/// Whether a setting stays different from its rule, because no change makes them the same, neither its own nor the change of
+/// another rule.
 fn is_left(row: &NativeRow, rows: &[NativeRow]) -> bool {
     let is_alike = |other: &&NativeRow| other.namespace == row.namespace && other.wanted == row.wanted && other.change.is_some();
     matches!(row.state, DiffState::Differs | DiffState::Missing) && !rows.iter().any(|other| is_alike(&other))

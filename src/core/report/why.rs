@@ -103,7 +103,7 @@ pub fn clauses(filter: Option<&Document>) -> Vec<Document> {
     filter.into_iter().flatten().flat_map(of_key).collect()
 }
 
-/// Returns the names of the fields that explain a document by a rule: the first one of the date's path, and that of the ttl.
+/// Returns the names of the fields that explain a document by a rule: the first one of the date's path, and the field of the ttl.
 pub fn fields(rule: &SweepRule) -> impl Iterator<Item = &str> {
     let root = rule.expiry.field.split('.').next();
     root.into_iter().chain(rule.expiry.ttl_field.as_deref())

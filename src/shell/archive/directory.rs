@@ -21,7 +21,7 @@ pub const MANIFEST: &str = "manifest.json";
 /// Name of the manifest while it is written.
 pub const NEW_MANIFEST: &str = "manifest.json.new";
 
-/// Returns the directories of the runs in a directory, oldest first; only the directory itself if it is that of a run.
+/// Returns the directories of the runs in a directory, oldest first; only the directory itself if it is the directory of a run.
 ///
 /// Errors: the directory cannot be listed.
 pub fn runs(disk: &dyn Disk, directory: &Path) -> io::Result<Vec<PathBuf>> {

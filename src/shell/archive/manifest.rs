@@ -34,7 +34,7 @@ pub struct FileRecord {
     pub collection: String,
     /// `zstd` or `gzip`.
     pub compression: String,
-    /// Whether its documents are children of those of another file, before which they are restored.
+    /// Whether its documents are children of the documents of another file, before which they are restored.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_children: bool,
 }

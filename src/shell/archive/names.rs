@@ -1,4 +1,4 @@
-//! The names of the files in an archive, which are those of mongodump, so that mongorestore can read an archive.
+//! The names of the files in an archive, which are the names that mongodump gives, so that mongorestore can read an archive.
 
 use std::path::Path;
 

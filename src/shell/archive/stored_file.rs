@@ -26,7 +26,7 @@ const MIN_NULS: usize = 8;
 /// A file of an archive that is not verified yet.
 pub struct StoredFile {
     pub namespace: Namespace,
-    /// Whether its documents are children of those of another file.
+    /// Whether its documents are children of the documents of another file.
     pub(super) of_children: bool,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) path: PathBuf,

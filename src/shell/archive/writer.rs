@@ -71,7 +71,7 @@ impl Archive {
     }
 
     /// Begins the file of a namespace, if it was not begun yet. `metadata` is the text that mongodump writes next to the
-    /// documents. `of_children` if they go with those of another namespace.
+    /// documents. `of_children` if they go with the documents of another namespace.
     pub fn begin(&self, namespace: &Namespace, to: &ArchiveTo, metadata: &str, of_children: bool) -> io::Result<SharedFile> {
         let mut begun = self.begun.lock();
         let begun = match &mut *begun {

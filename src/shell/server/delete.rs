@@ -117,7 +117,7 @@ impl DeleteError {
             "deleted on the primary, but the write concern was not reached, and a fail-over may bring documents back: {cause}"
         );
         let confirmation_timed_out = cause.has_code(codes::WRITE_CONCERN_TIMEOUT);
-        // Deletes have no other time limit than that of a lease.
+        // Deletes have no other time limit than the limit of a lease.
         let confirmation_cut = cause.has_code(codes::MAX_TIME_MS_EXPIRED);
         Self { retryable: cause.is_retryable(), confirmation_timed_out, confirmation_cut, ..Self::fatal(message) }
     }

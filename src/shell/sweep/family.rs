@@ -28,8 +28,9 @@
 //!   deleted, and are forgotten. Children that this rule does not have, as after `--only` or with an older policy, stay in the
 //!   entry for a run that has them.
 //! - An entry of this run stays if a delete of its batch had no whole answer, because that may still take effect.
-//! - Parents and children take turns, so that both keep to the rate, and every batch of children waits as those of the rule do.
-//!   The children have a pace of their own, because their size is another one. The limits on the count are those of the parents.
+//! - Parents and children take turns, so that both keep to the rate, and every batch of children waits as the batches of the rule
+//!   do. The children have a pace of their own, because their size is another one. The limits on the count are the limits of the
+//!   parents.
 //! - Orphans come last, within what the parents have left of the limits on the count. None goes unless the collection of the
 //!   parents has a document, and what was found of them is compared with the rule's share again: parents that others delete or
 //!   lose meanwhile would make all their children orphans.
@@ -64,7 +65,7 @@ use crate::shell::server::look::privileges;
 use crate::shell::server::own::journal::{ChildPlace, Journal, JournalEntry};
 use children::ChildSweep;
 
-/// The sweep of a rule with children: that of the parents, and one for each collection of children.
+/// The sweep of a rule with children: the sweep of the parents, and one for each collection of children.
 pub(super) struct ParentSweep<'a> {
     family: &'a Family,
     engine: Engine<'a>,

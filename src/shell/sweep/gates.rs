@@ -95,7 +95,7 @@ pub(super) struct EndedBatch {
     pub gone: u64,
     /// `None` if the time says nothing about the server.
     pub latency: Option<Duration>,
-    /// Time to leave the server alone.
+    /// Time to leave the server in peace.
     pub rest: Duration,
 }
 

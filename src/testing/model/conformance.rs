@@ -1,8 +1,8 @@
 //! Compares the model with a real mongod: sequences of commands that follow from a seed get equal replies, and leave equal
 //! documents behind.
 //!
-//! The predicates, the statements, the counts, the updates of leases, the journal and the reads of children and of holds are
-//! those of the program's own code. Beside them stand commands that are only made up, among them some that no server accepts.
+//! The predicates, the statements, the counts, the updates of leases, the journal and the reads of children and of holds come
+//! from the program's own code. Next to them stand commands that are only made up, among them some that no server accepts.
 //!
 //! `cargo test` runs some of the sequences. All 10,000 (or another number) run with
 //!

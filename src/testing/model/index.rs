@@ -234,7 +234,7 @@ impl Index {
         shown
     }
 
-    /// Tells whether all of these paths are among those of the index.
+    /// Tells whether all of these paths are among the paths of the index.
     pub(super) fn has(&self, paths: &[Path]) -> bool {
         paths.iter().all(|path| self.paths.iter().any(|(of, _)| of == path))
     }

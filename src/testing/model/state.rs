@@ -32,7 +32,7 @@ pub(super) struct State {
     pub primary_from: Instant,
     /// Sections of `serverStatus`; without them no figures of the storage engine.
     pub status: Document,
-    /// Difference of the server's clock to that of the runtime, in milliseconds.
+    /// Difference of the server's clock to the clock of the runtime, in milliseconds.
     pub skew: i64,
     begun: Instant,
     /// Number of the last write.

@@ -89,7 +89,7 @@ pub(super) struct Restores {
     /// Runs while others write, and the longest time before each, in milliseconds.
     pub number: u32,
     pub every: u64,
-    /// The collection that is restored, among those of the archive; `None` for all.
+    /// The collection that is restored, among the collections of the archive; `None` for all.
     pub only: Option<usize>,
     /// Number of times at which others write documents again that were archived.
     pub again: u32,

@@ -119,7 +119,7 @@ impl Documents<'_> {
         in_format(rule.format, moment, self.random.u8(..))
     }
 
-    /// Returns a value whose type or magnitude is that of another format.
+    /// Returns a value with the type or the magnitude of another format.
     fn other_type(&mut self, rule: &Rule) -> Bson {
         let long_ago = self.as_of - 10_000_000_000;
         match (rule.format, self.random.u8(..4)) {

@@ -20,7 +20,7 @@ impl Edition {
         self.rules[rule].is_some() && self.only.is_none_or(|only| only == rule)
     }
 
-    /// Returns the numbers of the collections whose documents go with those of a rule.
+    /// Returns the numbers of the collections whose documents go with the documents of a rule.
     pub(super) fn children(&self, rule: usize) -> &[usize] {
         self.rules[rule].as_deref().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Others who drop, rename or replace a whole collection: that of a rule, one of children, or the journal.
+//! Others who drop, rename or replace a whole collection: the collection of a rule, one of children, or the journal.
 
 use std::sync::Arc;
 use std::time::Duration;

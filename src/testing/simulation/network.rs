@@ -111,7 +111,7 @@ impl Link {
 
     /// Judges that the run goes on within a few seconds of its end, as a whole or with further deletes.
     pub(super) fn judge_time(&self, is_delete: bool) {
-        // Whether the machine sleeps, or its clock is set: then nobody can tell in time.
+        // Whether the machine sleeps, or its clock is set: then no one can tell in time.
         if self.machine.has_slept() {
             return;
         }

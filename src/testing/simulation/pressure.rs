@@ -1,4 +1,4 @@
-//! Runs beside the load of a model's server: a gate that is closed lets nothing out, opens again, and ends with the run.
+//! Runs next to the load of a model's server: a gate that is closed lets nothing out, opens again, and ends with the run.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -133,7 +133,8 @@ impl SimulatedFamily {
         family
     }
 
-    /// Lets children name their parents by other fields than the `_id`; those of a second collection may still do.
+    /// Lets children name their parents by other fields than the `_id`; the children of a second collection may still use the
+    /// `_id`.
     fn keyed(mut self, random: &mut fastrand::Rng) -> Self {
         const FIELDS: [&str; 3] = ["number", "ref.code", ID];
         for (child, fields) in self.collections.iter_mut().zip([2, 3]) {
@@ -159,7 +160,7 @@ impl SimulatedFamily {
         }
     }
 
-    /// Returns the numbers of the collections whose documents go with those of a rule.
+    /// Returns the numbers of the collections whose documents go with the documents of a rule.
     pub(super) fn of_rule(&self, rule: usize) -> Vec<usize> {
         self.of_rules.get(&rule).cloned().unwrap_or_else(|| (0..self.collections.len()).collect())
     }

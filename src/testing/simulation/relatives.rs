@@ -36,7 +36,7 @@ struct Relatives {
     pause: u64,
 }
 
-/// Adds children of parents that a run is about to delete, at the border between old children and those of another upload.
+/// Adds children of parents that a run is about to delete, at the border between old children and the children of another upload.
 pub(super) async fn write_at_tolerance(world: Arc<World>, mut random: fastrand::Rng) {
     let Some(relatives) = Relatives::new(&world).filter(|_| random.bool()) else { return };
     let mut seen: Vec<Bson> = Vec::new();

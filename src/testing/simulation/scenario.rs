@@ -15,7 +15,7 @@ pub(super) const START: i64 = BEGINNING;
 /// Largest difference of a server's clock, in milliseconds.
 pub(super) const MAX_SKEW: i64 = 2000;
 
-/// The run after all troubles, which has no limits but those of the policy.
+/// The run after all troubles, which has no limits but the limits of the policy.
 pub(super) const LAST: &str = "last";
 
 /// The collection of the leases.

@@ -102,8 +102,8 @@ fn two_simulations_of_a_seed_take_the_same_steps() {
     }
 }
 
-/// Numbers the ObjectIds in the lines in the order in which they appear: those of the entries in the journal are not of the
-/// seed's making.
+/// Numbers the ObjectIds in the lines in the order in which they appear: the ObjectIds of the entries in the journal are not of
+/// the seed's making.
 fn with_numbered_ids(mut ended: EndedSimulation) -> EndedSimulation {
     let mut seen = BTreeMap::new();
     for line in &mut ended.lines {

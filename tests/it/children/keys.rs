@@ -145,7 +145,7 @@ async fn the_next_run_goes_on_by_the_key_in_the_journal() {
     let report = case.report(&by_number(""), &[]).await;
     assert_eq!((report.ran.code, report.rule(0, "childrenDeletedCount")), (Some(0), &1.into()), "{report:?}");
     assert_eq!(case.ids("lines").await, id_set([Bson::from("of 78"), "80".into(), "81".into(), old(1).into()]), "{report:?}");
-    // Children by other keys are not those of this rule.
+    // Children by other keys are not the children of this rule.
     assert_eq!(entries(&case).await, id_set([2, 3]));
     let warned = report.rule(0, "warnings").to_string();
     assert!(warned.contains("no rule of this run has these children"), "{warned}");

@@ -99,7 +99,7 @@ async fn a_policy_with_lock_in_another_collection_holds_both_leases() {
         let lease = case.collection(collection).find_one(doc! { "_id": id }).await.unwrap().unwrap();
         assert_eq!(lease.get("runId"), Some(&Bson::Null), "{collection}");
     }
-    // The journal may be that of `lock` as well, with one lease for both.
+    // The journal may be the collection of `lock` as well, with one lease for both.
     let rules = format!("{}lock: {{collection: DB.journal}}\n", rule(""));
     fill(&case, 10..15, 0..0).await;
     let report = case.report(&rules, &[]).await;

@@ -15,7 +15,7 @@ use crate::support::reference::{Ttl, earliest, has_expired, least, own_ttl};
 /// Documents as the server stores them, by the bytes of their `_id`s.
 pub(super) type Stored = BTreeMap<Vec<u8>, RawDocumentBuf>;
 
-/// The documents of all namespaces; those of a time-series collection are its buckets.
+/// The documents of all namespaces; the documents of a time-series collection are its buckets.
 pub(super) type State = BTreeMap<String, Stored>;
 
 /// Effects that one rule must have in one namespace.
@@ -23,7 +23,7 @@ pub(super) type State = BTreeMap<String, Stored>;
 pub(super) struct Expected {
     pub rule: usize,
     pub namespace: String,
-    /// Namespace of the documents: the rule's own, or that of the buckets.
+    /// Namespace of the documents: the rule's own, or the namespace of the buckets.
     pub stored: String,
     pub verdict: Verdict,
     /// Expired documents without a hold, with the date that decides, in milliseconds.

@@ -1,7 +1,7 @@
 //! Plays seeds: each is a random database, policy and command line, for which dry run, audit and two sweeps must say and do the
 //! same.
 //!
-//! `SWEEPER_DIFFERENTIAL_SEED=17` plays one seed, `SWEEPER_DIFFERENTIAL_SEEDS=1000..4000` those of the ignored test.
+//! `SWEEPER_DIFFERENTIAL_SEED=17` plays one seed, `SWEEPER_DIFFERENTIAL_SEEDS=1000..4000` the seeds of the ignored test.
 
 use std::panic::AssertUnwindSafe;
 use std::path::Path;

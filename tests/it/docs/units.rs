@@ -96,7 +96,8 @@ fn the_services_may_no_more_than_they_need() {
     }
 }
 
-/// Writes the units with a program that is there in place of that of the package, so that systemd does not look for the latter.
+/// Writes the units with a program that is there in place of the program of the package, so that systemd does not look for the
+/// latter.
 fn written(dir: &Path) -> Vec<std::path::PathBuf> {
     let units = ["sweeper.service", "sweeper.timer", "sweeperd.service"].map(Unit::read);
     let write = |unit: &Unit| {

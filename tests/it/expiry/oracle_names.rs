@@ -1,4 +1,4 @@
-//! Results equal those of mongod's TTL monitor for every type of `_id` and every name of a collection.
+//! Results equal the results of mongod's TTL monitor for every type of `_id` and every name of a collection.
 
 use std::fmt::Write;
 

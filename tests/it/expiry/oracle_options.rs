@@ -1,5 +1,5 @@
-//! Results equal those of mongod's TTL monitor with options on the index or the collection: a partial index, its collation, a
-//! clustered collection.
+//! Results equal the results of mongod's TTL monitor with options on the index or the collection: a partial index, its collation,
+//! a clustered collection.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -54,7 +54,7 @@ impl Change {
         }
     }
 
-    /// Whether a reason is that of the change. Between a drop and what follows it, a run may look.
+    /// Whether a reason is the reason of the change. Between a drop and what follows it, a run may look.
     fn is_said(self, case: &Case, name: &str, error: &str) -> bool {
         let is_dropped = || self == CreatedAgain && error.contains(&Dropped.reason(case, name));
         error.contains(&self.reason(case, name)) || is_dropped()

@@ -121,7 +121,7 @@ async fn a_secondary_that_does_not_answer_does_not_stop_a_sweep() {
     assert_eq!(ids(&c).await, id_set(20..70));
 }
 
-/// Gives documents new dates, each once. Returns the `_id`s confirmed by the majority, and those of which the outcome is unknown.
+/// Gives documents new dates, each once. Returns the `_id`s confirmed by the majority, and the `_id`s whose outcome is unknown.
 async fn rescue(c: Collection<Document>, expired: i32) -> (BTreeSet<i32>, BTreeSet<i32>) {
     let (mut rescued, mut unknown) = (BTreeSet::new(), BTreeSet::new());
     for id in (0..expired).rev().step_by(10) {

@@ -92,7 +92,7 @@ async fn a_member_that_runs_without_its_set_is_swept_only_once_it_is_back() {
     restart(&mut set.members[0], &[]).await;
     switch_on(&set.members[0]).await;
     assert_refused(&case, MEMBER).await;
-    // Its monitor does not run, so that no TTL index deletes beside the rule.
+    // Its monitor does not run, so that no TTL index deletes next to the rule.
     for args in [&["--dry-run"][..], &[]] {
         let report = case.report(RULES, args).await;
         let warnings = report.rule(0, "warnings").to_string();
@@ -249,7 +249,7 @@ async fn a_user_who_may_not_look_is_told_so_and_one_who_may_is_refused() {
     assert!(checked.code == Some(5) && !checked.stderr.contains(unknown), "{checked:?}");
     let checked = site.run(&few, RULE, &["check", "--connect"]).await;
     assert!(checked.code == Some(0) && checked.stderr.contains(unknown), "{checked:?}");
-    // Few rights alone refuse nobody.
+    // A run is not refused only because its rights are few.
     let swept = site.report(&few, RULE, &[]).await;
     assert_eq!((swept.ran.code, swept.rule(0, "deletedCount")), (Some(0), &7.into()), "{swept:?}");
 }

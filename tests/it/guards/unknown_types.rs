@@ -90,7 +90,7 @@ const WRONG: [&str; 106] = [
     "{keepUntil: {$not: {$gt: now}}}",
     "{keepUntil: {$not: {$gt: '$$NOW'}}}",
     "{keepUntil: {$exists: true, $not: {$gt: '2026-11-24'}}}",
-    // Epoch numbers beside a date.
+    // Epoch numbers next to a date.
     "{keepUntil: {$not: {$gt: 1795478400}}}",
     "{keepUntil: {$not: {$gt: 1795478400000}}}",
     "{$nor: [{keepUntil: {$gte: {$numberDouble: '1795478400.5'}}}]}",
@@ -116,7 +116,7 @@ const WRONG: [&str; 106] = [
     "{status: {$ne: true}}",
     "{hex: {$ne: {$oid: '0123456789abcdef01234567'}}}",
     "{iso: {$not: {$gt: {$date: '2020-01-01T00:00:00Z'}}}}",
-    // A regular expression in a string, and one beside numbers.
+    // A regular expression in a string, and one next to numbers.
     "{n: {$ne: /^5/}}",
     "{n: {$not: {$regex: '^1'}}}",
     "{n: {$not: {$regularExpression: {pattern: '^1', options: ''}}}}",
@@ -421,7 +421,7 @@ async fn a_type_that_no_document_has_is_allowed_by_the_rule_and_otherwise_said()
     let swept = report(&case, rules, &["sweep"]).await;
     assert_eq!(swept.ran.code, Some(0), "{swept:?}");
     assert_eq!(case.ids("c2").await, id_set(3..DOCUMENTS));
-    // A date, without a negation, beside a field without strings is refused all the same.
+    // A date, without a negation, next to a field without strings is refused all the same.
     let rules = "  - {namespace: DB.c3, field: at, expireAfter: 1d, filter: {keepUntil: {$lt: 2026-11-24}}}\n";
     let refused = report(&case, rules, &["sweep"]).await;
     assert_eq!((refused.ran.code, refused.rule(0, "reason")), (Some(5), &"unknownType".into()), "{refused:?}");

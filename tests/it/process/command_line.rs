@@ -104,7 +104,7 @@ async fn every_command_has_a_manual_page_with_all_of_its_options() {
     assert!(section.is_some_and(|lines| lines.starts_with("sweeper init  ")), "examples keep their lines: {}", ran.stdout);
 }
 
-/// Whether the help of a command has the exit codes: that of the program, and of the commands that judge rules.
+/// Whether the help of a command has the exit codes: the help of the program, and of the commands that judge rules.
 fn has_exit_codes(command: &Command) -> bool {
     ["sweeper", "sweep", "audit", "check"].contains(&command.get_name())
 }

@@ -1,4 +1,5 @@
-//! Standard error that is not read, as that of a service whose journal has stopped, and standard output that is not.
+//! Standard error that is not read, as the standard error of a service whose journal has stopped, and standard output that is
+//! not.
 
 use std::io::{PipeReader, Read, Write};
 use std::net::TcpListener;

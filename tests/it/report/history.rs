@@ -248,7 +248,7 @@ async fn insert_is_enough_to_record_the_end_and_find_to_show_and_check_names_wha
 #[tokio::test]
 async fn a_run_whose_reply_was_lost_is_recorded_once() {
     let proxied = Proxied::behind(Service::CosmosRu(CosmosRu::default()), filled().await).await;
-    // The first is that of the beginning.
+    // The first is the update of the beginning.
     for nth in [1, 2] {
         proxied.proxy.faults().next("update", nth, Fault::Close { done: true });
     }

@@ -77,7 +77,7 @@ async fn no_command_writes_a_hostile_name_raw() {
     assert_eq!(case.ids(HOSTILE).await, id_set(0..6));
 }
 
-/// Writes the escapes of Rust as those of YAML.
+/// Writes the escapes of Rust as the escapes of YAML.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Sweeps with known survivors on whatever server the environment names, beside the suites that run there as well
+//! Sweeps with known survivors on whatever server the environment names, next to the suites that run there as well
 //! (`on_any_server`).
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Request units on Azure Cosmos DB (RU), as the proxy bills them: what a sweep costs beside the plain ways to do the same, what
+//! Request units on Azure Cosmos DB (RU), as the proxy bills them: what a sweep costs next to the plain ways to do the same, what
 //! the report says of it, and the limit of every second.
 
 use std::time::Duration;

@@ -25,7 +25,7 @@ async fn sharded(documents: Vec<Document>) -> Proxied {
     proxied
 }
 
-/// Returns one document for each `_id` and tenant; those of every tenth tenant are live.
+/// Returns one document for each `_id` and tenant; the documents of every tenth tenant are live.
 fn tenants(ids: &[Bson], tenants: i32) -> Vec<Document> {
     let of = |id: &Bson| (0..tenants).map(|n| document(id.clone(), n)).collect::<Vec<_>>();
     ids.iter().flat_map(of).collect()

@@ -12,7 +12,8 @@ fn assert_partial(report: &Report, index: usize, reason: &str, deleted: u64) {
     assert_eq!(report.rule(index, "deletedCount"), deleted, "{report:?}");
 }
 
-/// Inserts expired documents in an order that is neither that of their dates nor the reverse: the higher the `_id`, the older.
+/// Inserts expired documents in an order that is neither the order of their dates nor the reverse: the higher the `_id`, the
+/// older.
 async fn shuffled(case: &Case, name: &str, documents: i64) {
     let document = |n: i64| doc! { "_id": n * 7 % documents, "at": days(-3 - n * 7 % documents) };
     case.fill(name, (0..documents).map(document)).await;

@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 const NOW: &str = "2026-01-31T02:00:00Z";
 const NOW_SECONDS: i64 = 1_769_824_800;
 
-/// Sweeps, and compares the survivors with those of the server's own comparison.
+/// Sweeps, and compares the survivors with the survivors of the server's own comparison.
 async fn assert_exact(case: &Case, keys: &str, expired: Document) {
     let c = case.collection("c");
     let before = ids(&c).await;

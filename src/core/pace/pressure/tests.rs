@@ -22,7 +22,8 @@ fn idle() -> Load {
     }
 }
 
-/// Returns the pressure in percent of the limit, by figures two seconds after those of an idle server; `None` if they show none.
+/// Returns the pressure in percent of the limit, by figures two seconds after the figures of an idle server; `None` if they show
+/// none.
 fn level(change: impl FnOnce(&mut Load), max_dirty: Option<f64>) -> Option<(u32, String)> {
     let mut last = idle();
     change(&mut last);

@@ -11,7 +11,7 @@ pub(super) struct Compared {
     pub value_type: ValueType,
     /// Whether the expression can have a value of the type at all.
     pub is_possible: bool,
-    /// Expression that names the paths of the other side, that of the value last.
+    /// Expression that names the paths of the other side, the path of the value last.
     pub reads: Bson,
     /// Expression that is true where the other side has a value of the type.
     pub having: Bson,
@@ -138,7 +138,7 @@ impl Expressions {
         }
     }
 
-    /// Adds the comparisons of a value with those of a list.
+    /// Adds the comparisons of a value with the values of a list.
     fn list(&mut self, value: &Bson, list: &Bson) {
         if let Some(values) = elements(list) {
             for element in values {
@@ -201,7 +201,7 @@ impl Expressions {
         self.found.push(Compared { reads, having, having_any, ..compared });
     }
 
-    /// Returns an expression for the look at its types: without values that stand in for those of a document, and without an
+    /// Returns an expression for the look at its types: without values that stand in for the values of a document, and without an
     /// error where a document has another type than the operator takes.
     fn sure(&self, expression: &Bson) -> Bson {
         let Bson::Document(parts) = expression else { return expression.clone() };

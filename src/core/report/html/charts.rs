@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use crate::base::text::{clean, compact};
 
-/// Width of every chart in pixels: one chart fits the screen of a phone, and three fit that of a desktop.
+/// Width of every chart in pixels: one chart fits the screen of a phone, and three fit the screen of a desktop.
 const WIDTH: i32 = 360;
 
 const EXPIRED: &str = "#C2410C";
@@ -105,7 +105,7 @@ fn text(text: &str, (x, y): (i32, i32), anchor: &str) -> Markup {
     }
 }
 
-/// Returns the upper end of a scale, whose half is a whole number as well, except that of 1.
+/// Returns the upper end of a scale, whose half is a whole number as well, except the half of 1.
 fn round_up(most: f64) -> f64 {
     if most <= 1.0 {
         return 1.0;

@@ -9,7 +9,7 @@ use crate::core::plan::{Guard, PlannedRule, Reason, StopReason};
 use crate::core::report::orphans;
 
 /// Returns the warnings of the plan, the findings and the sweep, and what these do not say by themselves. `status` and `reason`
-/// are those of the report.
+/// are the status and the reason of the report.
 pub(super) fn of(
     planned: &PlannedRule,
     findings: &Findings,

@@ -1,4 +1,4 @@
-//! Forged files: whatever is in them, the bytes that are read grow with those of the file, and no faster.
+//! Forged files: whatever is in them, the bytes that are read grow with the bytes of the file, and no faster.
 
 use super::super::manifest::{FORMAT, FileRecord, Line};
 use super::super::reader;

@@ -151,7 +151,7 @@ fn whatever_the_disk_fails_at_what_was_deleted_is_restored() {
         run.disk.operations()
     };
     for fault in [Fault::Nothing, Fault::Half, Fault::Done] {
-        // The second failure may be that of mending the first.
+        // The second failure may be the failure of mending the first.
         for (at, number) in (0..operations).flat_map(|at| [(at, 1), (at, 2)]) {
             let run = Run::new();
             run.disk.fail(at, number, fault);

@@ -87,7 +87,7 @@ impl ConnectObstacle {
     }
 }
 
-/// Says in words for people why a connection broke, if the words are known. The words are those of rustls 0.23 (`error.rs`),
+/// Says in words for people why a connection broke, if the words are known. The words are the words of rustls 0.23 (`error.rs`),
 /// tokio-rustls 0.26, the standard library and the operating system; none of them reports the reason in another way through the
 /// driver.
 pub(crate) fn known(words: &str) -> Option<(ConnectObstacle, String)> {

@@ -96,8 +96,8 @@ fn treatment(key: &str, value: &str) -> Option<Treatment> {
     })
 }
 
-/// Returns the scheme and the hosts, which may be shown. Only those of a string that has one meaning: anything else may be part
-/// of a password that is not percent-encoded.
+/// Returns the scheme and the hosts, which may be shown. Only the scheme and the hosts of a string that has one meaning: anything
+/// else may be part of a password that is not percent-encoded.
 pub(crate) fn redacted(uri: &str) -> String {
     let Some((scheme, rest)) = split(uri) else { return "<redacted>".to_owned() };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -127,8 +127,8 @@ fn may_be_password(tail: &str) -> bool {
     path.contains('@') || !query.split('&').all(is_plain)
 }
 
-/// Returns the values of a connection string that are secret whoever reads them: the password, and those of options that hold
-/// one.
+/// Returns the values of a connection string that are secret whoever reads them: the password, and the values of options that
+/// hold one.
 pub(crate) fn secrets(uri: &str) -> Vec<String> {
     let passwords = user_infos(uri).filter_map(|user_info| Some(user_info.split_once(':')?.1));
     let of_options = options(uri).filter_map(|(key, value)| match (key.to_lowercase().as_str(), value?) {

@@ -58,7 +58,7 @@ impl Change {
     }
 }
 
-/// Returns the collections of a rule and those of its children, with the UUIDs that the plan knows.
+/// Returns the collections of a rule and the collections of its children, with the UUIDs that the plan knows.
 pub(crate) fn collections(rule: &SweepRule) -> Vec<(Namespace, Option<Uuid>)> {
     let children = rule.family.iter().flat_map(|family| &family.children).map(|child| &child.rule.selection);
     [&rule.selection].into_iter().chain(children).map(|selection| (selection.namespace.clone(), selection.uuid)).collect()

@@ -222,7 +222,7 @@ pub(crate) fn uuid(entry: &Document) -> Option<Uuid> {
     }
 }
 
-/// Reads an entry of listCollections. `listed` holds the names in the same database, including those of buckets.
+/// Reads an entry of listCollections. `listed` holds the names in the same database, including the names of buckets.
 fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &Listed) -> Option<Collection> {
     let namespace = Namespace { database: database.to_owned(), collection: entry.get_str("name").ok()?.to_owned() };
     let options = entry.get_document("options").cloned().unwrap_or_default();

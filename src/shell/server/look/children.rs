@@ -66,7 +66,7 @@ pub(crate) fn query(deployment: &Deployment, child: &ChildRule, stages: Vec<Docu
 /// The orphans of one collection of children: its documents whose parent is not there.
 #[derive(Debug, Default)]
 pub(crate) struct FoundOrphans {
-    /// All of them, those of uploads in flight among them.
+    /// All of them, the orphans of uploads in flight among them.
     pub count: u64,
     /// Those whose parent has only old children.
     pub old: u64,
@@ -76,8 +76,8 @@ pub(crate) struct FoundOrphans {
     pub has_more: bool,
 }
 
-/// Finds the orphans of one collection, in one pass over it. Old are those of a parent whose children all have an ObjectId from
-/// before `old_before`; without it none is looked for.
+/// Finds the orphans of one collection, in one pass over it. Old are the orphans of a parent whose children all have an ObjectId
+/// from before `old_before`; without it none is looked for.
 pub(crate) async fn orphans(
     deployment: &Deployment,
     rule: &SweepRule,
@@ -162,7 +162,7 @@ impl<'a> Absent<'a> {
     }
 }
 
-/// Returns those of the parents whose children all have an ObjectId from before this one, each with the number of its children.
+/// Returns all of `parents` whose children all have an ObjectId from before this one, each with the number of its children.
 pub(crate) async fn all_before(
     deployment: &Deployment,
     child: &ChildRule,

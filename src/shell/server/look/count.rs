@@ -1,4 +1,4 @@
-//! Counts of the documents that a rule deletes or leaves alone. Reads only.
+//! Counts of the documents that a rule deletes or keeps. Reads only.
 
 mod in_parts;
 
@@ -101,9 +101,9 @@ async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>)
 /// Counts the documents of a rule's collection one by one, no further than to `enough`; `None` if the service's own count has to
 /// do.
 ///
-/// The own count of a mongod is wrong after an unclean shutdown, and that of a sharded cluster has the documents of unfinished
-/// migrations in it (MongoDB manual, "count": "Accuracy after Unexpected Shutdown", "Behavior on Sharded Clusters"). A service
-/// that keeps no such count was counted before, and one that bills requests charges every document that a count loads.
+/// The own count of a mongod is wrong after an unclean shutdown, and the count of a sharded cluster has the documents of
+/// unfinished migrations in it (MongoDB manual, "count": "Accuracy after Unexpected Shutdown", "Behavior on Sharded Clusters"). A
+/// service that keeps no such count was counted before, and one that bills requests charges every document that a count loads.
 pub(crate) async fn documents_up_to(
     deployment: &Deployment,
     selection: &Selection,

@@ -20,7 +20,7 @@ use crate::shell::server::wire::find::Query;
 /// Time after which a read is given up: each is by an `_id`.
 const MAX_TIME: Duration = Duration::from_secs(10);
 
-/// Finds the documents that have one of these `_id`s, and returns those of their fields that are named.
+/// Finds the documents that have one of these `_id`s, and returns the named fields of each.
 ///
 /// Errors: the collection cannot be read in time.
 pub(crate) async fn find(

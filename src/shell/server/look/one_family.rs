@@ -77,7 +77,7 @@ pub(crate) async fn parent_with(deployment: &Deployment, parents: &Namespace, ch
     Ok(found.first().and_then(|parent| RawValue::at(parent, "_id")).and_then(|id| id.decoded()))
 }
 
-/// Returns the value of a document that names one parent, its own or that of another; `None` if it has none.
+/// Returns the value of a document that names one parent, its own key or the key of another; `None` if it has none.
 async fn value(deployment: &Deployment, namespace: &Namespace, id: &Bson, path: &str) -> Result<Option<Bson>> {
     let find = Query::find(namespace, doc! { "_id": { "$eq": id } }).projection(doc! { "_id": 1, path: 1 });
     let found = find.max_time(Some(MAX_TIME)).all_raw(deployment).await?;

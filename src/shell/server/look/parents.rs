@@ -32,8 +32,8 @@ pub(crate) async fn clock(deployment: &Deployment) -> Result<ServerTime> {
     recognise::clock(deployment.transport.as_ref(), deployment.patience()).await
 }
 
-/// Returns those of the keys that a document has, as a majority knows it: all that happened on the primary before this call is
-/// taken into account, and a fail-over takes nothing of it back. On a server without a replica set that is its own state.
+/// Returns all of `keys` that a document has, as a majority knows it. All that happened on the primary before this call is taken
+/// into account, and a fail-over takes nothing of it back. On a server without a replica set that is its own state.
 ///
 /// Errors: no answer, or no majority that confirms the primary.
 pub(crate) async fn living(
@@ -54,7 +54,7 @@ pub(crate) async fn living(
     retry(|cause| retries.wait(cause), confirmed).await
 }
 
-/// Returns those of the keys that a document has. A document with a list on the path has all that are in it.
+/// Returns all of `keys` that a document has. A document with a list on the path has all that are in it.
 pub(crate) async fn present(
     deployment: &Deployment,
     namespace: &Namespace,

@@ -17,7 +17,8 @@ use crate::shell::server::wire::transport::ReadPreference;
 pub(crate) struct Sharding {
     /// Paths of the shard key; empty if the collection is not sharded or the deployment never shows the key.
     pub key: Vec<String>,
-    /// Request units per second that the collection has; `None` if it shares those of its database, or the service bills none.
+    /// Request units per second that the collection has; `None` if it shares the units of its database, or the service bills
+    /// none.
     pub throughput: Option<u32>,
 }
 
@@ -25,7 +26,7 @@ pub(crate) struct Sharding {
 ///
 /// Sources: MongoDB manual, "Config Database"; Microsoft, "Use MongoDB extension commands to manage data", GetCollection.
 ///
-/// Errors: also those of a user who may not read it.
+/// Errors: also the errors of a user who may not read it.
 pub(crate) async fn of(deployment: &Deployment, namespace: &Namespace) -> Result<Sharding> {
     let facts = &deployment.facts;
     match facts.capabilities.shard_keys {

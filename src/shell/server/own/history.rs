@@ -37,7 +37,7 @@ pub(crate) async fn begin(
     update(deployment, namespace, run_id, doc! { "$setOnInsert": document }, grant).await
 }
 
-/// Replaces the document of a run that has begun by that of its end.
+/// Replaces the document of a run that has begun by the document of its end.
 pub(crate) async fn complete(
     deployment: &Deployment,
     namespace: &Namespace,

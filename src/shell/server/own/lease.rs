@@ -134,7 +134,7 @@ impl LeaseStore {
         self.update(namespaces, update, |cause| retries.wait_unless_silent(cause)).await.map(|_| ())
     }
 
-    /// Changes those of the leases that belong to this run; returns their number.
+    /// Changes the leases of these namespaces that belong to this run; returns their number.
     async fn update(
         &self,
         namespaces: &[Namespace],

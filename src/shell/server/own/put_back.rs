@@ -41,8 +41,8 @@ pub(crate) struct Target<'a> {
     dry: Option<DryRun>,
 }
 
-/// Documents that a dry run would have written: the hash of each document by that of its identity. An archive may hold several
-/// states of one document.
+/// Documents that a dry run would have written: the hash of each document by the hash of its identity. An archive may hold
+/// several states of one document.
 #[derive(Default)]
 struct DryRun(HashMap<u64, u64>);
 

@@ -18,8 +18,8 @@ const LEAST_LIMIT: Duration = Duration::from_secs(1);
 /// Time on the way after which the reply counts as lost.
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
-/// Looks for the oldest document of a rule's collection, expired or not, as a queue does, and returns the time that it took: that
-/// of the server, and that on the way.
+/// Looks for the oldest document of a rule's collection, expired or not, as a queue does. Returns the time that it took: the time
+/// of the server, and the time on the way.
 ///
 /// Errors: the query was refused or the connection broke.
 pub(crate) async fn time_to_find(deployment: &Deployment, rule: &SweepRule) -> Result<Took> {

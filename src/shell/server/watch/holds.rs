@@ -170,7 +170,7 @@ async fn read_once(deployment: &Deployment, holds: &HeldBack) -> Result<std::res
     Ok(Ok(ReadHolds { keys: Arc::new(KeyList::of(keys)?), time }))
 }
 
-/// Returns the read concern of the holds; `None` for that of the connection string, on a service that knows no other.
+/// Returns the read concern of the holds; `None` for the read concern of the connection string, on a service that knows no other.
 async fn read_concern(deployment: &Deployment, collection: &Namespace) -> Result<Option<Document>> {
     if !deployment.facts.capabilities.record_order {
         return Ok(deployment.read_concern.clone());

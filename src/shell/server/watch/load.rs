@@ -449,7 +449,7 @@ mod tests {
             view.seen.changed().await.unwrap();
             assert_eq!(begun.elapsed().as_millis(), millis);
         }
-        // A server in trouble is left alone.
+        // A server in trouble is left in peace.
         let begun = Instant::now();
         view.ask();
         view.seen.changed().await.unwrap();

@@ -41,7 +41,7 @@ pub(crate) struct Query {
     shrinks: bool,
     /// Request units that the query will cost, by the caller's estimate.
     units: Option<f64>,
-    /// `None` for that of the connection string.
+    /// `None` for the read concern of the connection string.
     read_concern: Option<Document>,
     /// A condition of an aggregation that comes before its stages.
     only: Option<KeyCondition>,
@@ -174,7 +174,7 @@ impl Query {
         Self { read_preference, ..self }
     }
 
-    /// Sets the read concern; `None` for that of the connection string.
+    /// Sets the read concern; `None` for the read concern of the connection string.
     pub(crate) fn read_concern(self, read_concern: Option<Document>) -> Self {
         Self { read_concern, ..self }
     }

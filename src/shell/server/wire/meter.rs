@@ -201,7 +201,7 @@ impl Metered {
 
     /// Adds the cost of the last request to the bill. An unknown cost cannot be counted, but does not affect the command itself.
     ///
-    /// A command that the service refused to run is not its last request: the cost would be that of an earlier one.
+    /// A command that the service refused to run is not its last request: the cost would be the cost of an earlier one.
     async fn bill(&self, command: &Billed, error: Option<&ServerError>) {
         if error.is_some_and(|cause| cause.overload().is_none()) {
             return;

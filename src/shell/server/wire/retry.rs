@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(attempts(Retries::patient(), too_large).await.0, 1);
     }
 
-    /// A command that goes out by another way than those of [`Deployment`](crate::shell::server::Deployment) and
+    /// A command that goes out by another way than the ways of [`Deployment`](crate::shell::server::Deployment) and
     /// [`Query`](crate::shell::server::wire::find::Query) is not retried.
     #[test]
     fn only_callers_that_decide_on_each_error_themselves_send_a_command_without_retries() {

@@ -18,8 +18,8 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Creates the question about a command; `None` for a command without a comment, which cannot be told from those of other
-    /// clients.
+    /// Creates the question about a command; `None` for a command without a comment, which cannot be told from the commands of
+    /// other clients.
     pub(crate) fn about(command: &ServerCommand) -> Option<Self> {
         let (name, value) = command.body.iter().next()?.ok()?;
         let comment = comment(&command.body).or_else(|| comment(value.as_document()?))?;

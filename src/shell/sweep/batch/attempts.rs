@@ -54,7 +54,7 @@ pub(crate) enum Step {
     Next,
     /// Ask again whether the members have confirmed the delete; the documents are gone already.
     Confirm(Duration),
-    /// Leave an overloaded service alone for this time.
+    /// Leave an overloaded service in peace for this time.
     Yield(Duration),
     /// Try again after an error that may pass.
     Retry(Duration),
@@ -78,7 +78,7 @@ pub(crate) struct BatchResult {
     pub retried: bool,
     /// Documents that were deleted before the service first reported that it was overloaded.
     pub overloaded_after: Option<u64>,
-    /// Time for which an overloaded service was left alone.
+    /// Time for which an overloaded service was left in peace.
     pub throttled: Duration,
     /// Time for which the pause file held its commands back.
     pub paused: Duration,
@@ -227,7 +227,7 @@ impl Attempts {
         }
     }
 
-    /// Notes whether a reply comes from another primary than that of the first unconfirmed delete.
+    /// Notes whether a reply comes from another primary than the primary of the first unconfirmed delete.
     fn note_election(&mut self, reply: &Reply) {
         if self.unconfirmed == 0 {
             if !reply.unconfirmed || reply.deleted == 0 {
@@ -237,7 +237,7 @@ impl Attempts {
         }
         self.failed_over |= match self.election {
             Some(first) => reply.election.is_some_and(|election| election != first),
-            // A server that does not tell: each error that may be that of a fail-over counts as one.
+            // A server that does not tell: each error that may be the error of a fail-over counts as one.
             None => {
                 reply.error.as_ref().is_some_and(|error| error.retryable && error.overload.is_none() && !error.confirmation_cut)
             }

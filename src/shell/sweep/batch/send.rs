@@ -33,7 +33,8 @@ pub(crate) struct Sent {
 
 /// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the lease
 /// is over. A reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost; one that is
-/// outstanding when the lease ends counts as lost soon after. `parents` are those of the children that the restriction names.
+/// outstanding when the lease ends counts as lost soon after. `parents` are the parents of the children that the restriction
+/// names.
 pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, parents: Option<&Parents>) -> Sent {
     let RuleSweep { deployment, rule, write_concern, grant, .. } = sweep;
     let namespace = &rule.namespace;

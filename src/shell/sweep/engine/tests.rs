@@ -1,4 +1,4 @@
-//! Tests of what the engine of a rule does beside its batches, by a server that answers from a list.
+//! Tests of what the engine of a rule does next to its batches, by a server that answers from a list.
 
 pub(super) mod gates;
 pub(super) mod limits;
@@ -59,7 +59,7 @@ pub(in crate::shell::sweep) async fn with_run<T>(limits: &Limits, act: impl Asyn
 }
 
 /// Returns the sweep of a rule on a service that knows no `collectionUUID`, whose catalog shows a collection with these bytes in
-/// its UUID. The rule was planned for that of sevens.
+/// its UUID. The rule was planned for the UUID of sevens.
 fn of_collection(byte: u8, after: Option<ScriptedReply>) -> (Arc<Script>, Arc<RuleSweep>) {
     let info = doc! { "uuid": Uuid::from_bytes([byte; 16]) };
     let listed = [Batch(vec![doc! { "name": "c", "type": "collection", "info": info }]), Last];

@@ -35,7 +35,7 @@ impl ParentSweep<'_> {
     /// Deletes the orphans of one collection that a pass over it finds. Returns whether there are more, and a further pass may
     /// get on.
     ///
-    /// Errors: those of [`Self::delete_orphans`].
+    /// Errors: the errors of [`Self::delete_orphans`].
     async fn delete_orphans_of(&mut self, index: usize, limits: &OrphanLimits) -> Result<bool, End> {
         let (sweep, child) = (self.engine.sweep.clone(), self.children[index].child);
         let before = parents::oldest_upload(sweep.rule.expiry.as_of);
@@ -45,7 +45,7 @@ impl ParentSweep<'_> {
         self.delete_found_orphans(index, &found).await
     }
 
-    /// Deletes those of the orphans that still are old ones. Returns what [`Self::delete_orphans_of`] does.
+    /// Deletes the orphans that still are old ones. Returns what [`Self::delete_orphans_of`] does.
     pub(super) async fn delete_found_orphans(&mut self, index: usize, found: &FoundOrphans) -> Result<bool, End> {
         let (sweep, child) = (self.engine.sweep.clone(), self.children[index].child);
         let before = parents::oldest_upload(sweep.rule.expiry.as_of);
@@ -62,7 +62,7 @@ impl ParentSweep<'_> {
             let of_child = &mut children[index];
             let begun = of_child.engine.outcome().deleted;
             of_child.engine.sweep.before_orphans.get_or_init(|| begun);
-            // Unlike other children they count towards the limits, those of the run included.
+            // Unlike other children they count towards the limits, the limits of the run included.
             (of_child.engine.run, of_child.engine.allowance) = (of_parents.run, of_parents.allowance);
             let ended = of_child.delete_found(&old, &present, in_time).await;
             of_parents.allowance = of_child.engine.allowance;

@@ -33,7 +33,7 @@ pub(crate) struct PressureGate {
     pub(super) passes: bool,
 }
 
-/// The deletes of the rule beside the looks at the server.
+/// The deletes of the rule next to the looks at the server.
 struct Deletes {
     growth: Growth,
     /// Documents of the batches in flight.
@@ -101,7 +101,7 @@ impl PressureGate {
         self.documents_per_look().is_some_and(|most| self.deletes.borrow_mut().unseen() >= most)
     }
 
-    /// Returns the time for which the server is to be left alone before it is looked at again.
+    /// Returns the time for which the server is to be left in peace before it is looked at again.
     pub(super) fn time_to_spare(&self) -> Duration {
         if self.passes {
             return Duration::ZERO;

@@ -49,7 +49,7 @@ impl<'a> Candidates<'a> {
         let held = sweep.rule.selection.holds.as_ref().map_or(0, HeldBack::bytes);
         let bytes_per_document = match sweep.deployment.facts.capabilities.deletes_by_id_list {
             true => 0,
-            // The predicate is that of the plan, which BSON can hold.
+            // The predicate is the predicate of the plan, which BSON can hold.
             false => {
                 AROUND_QUERY
                     + bson::serialize_to_vec(&sweep.rule.selection.predicate).map_or(MAX_BYTES, |bytes| bytes.len())
@@ -231,7 +231,7 @@ mod tests {
             let (_, sweep) = sweep(vec![found((0..3).map(|_| text(more)).collect()), End]);
             assert_eq!(taken(&mut Candidates::new(&sweep, None, None), sizes).await, expected, "{more} {sizes:?}");
         }
-        // One that is too large by itself is sent alone.
+        // One that is too large by itself is sent in a batch of its own.
         let (_, sweep) = sweep(vec![found(vec!["x".repeat(2 * MAX_BYTES).into(), 1.into()]), End]);
         assert_eq!(taken(&mut Candidates::new(&sweep, None, None), &[9, 9]).await, ["1 ids", "1 ids"]);
     }

@@ -34,7 +34,7 @@ pub(crate) struct ChildPages<'a> {
 }
 
 impl<'a> ChildPages<'a> {
-    /// Creates a pass. `sweep` is that of the collection of children.
+    /// Creates a pass. `sweep` is the sweep of the collection of children.
     pub(crate) fn new(
         sweep: &'a RuleSweep,
         field: &'a str,

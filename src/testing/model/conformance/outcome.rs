@@ -65,7 +65,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Returns a value as text that tells all types and bits apart but those of a NaN.
+/// Returns a value as text that tells all types and bits apart but the bits of a NaN.
 pub(super) fn shown(value: &Bson) -> String {
     format!("{value:?}")
 }

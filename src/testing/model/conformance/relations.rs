@@ -262,7 +262,7 @@ impl Call {
             Err(why) => return Outcome::of(why),
         };
         let second = journal.enter("kind", at, (raw(parents), raw(parents)), vec![lines.clone()], &grant).await;
-        // The `_id`s are those of each server, in the order of their making.
+        // Each server has its own `_id`s, in the order of their making.
         for after in [None, Some(&first), second.as_ref().ok()] {
             let found = next.next(after).await;
             told.push(found.map(|entry| entry.map(|entry| (entry.at, entry.field, entry.parents, entry.ids, entry.children))));

@@ -301,7 +301,7 @@ fn field(random: &mut Rng, rule: &SweepRule) -> NamedField {
     NamedField { path: path.into(), shown: path.into(), stored: path.into(), key: "filter", is_guarded: true, compared: None }
 }
 
-/// Returns a distribution with those of its samples that do not depend on an order that a server chooses.
+/// Returns a distribution with the samples that do not depend on an order that a server chooses.
 fn with_comparable_samples(mut found: Distribution, has_filter: bool) -> Distribution {
     for samples in found.never_samples.values_mut() {
         if has_filter {

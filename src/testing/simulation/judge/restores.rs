@@ -119,7 +119,7 @@ impl Judge {
         })
     }
 
-    /// Judges what a run of `restore` left that has ended. `documents` are those of a namespace.
+    /// Judges what a run of `restore` left that has ended. `documents` returns the documents of a namespace.
     pub(in crate::testing::simulation) fn restore_ended(
         &self,
         run: &str,

@@ -23,7 +23,7 @@ pub(crate) struct Mongod {
     pub dir: TempDir,
     /// Options of its connection string, such as `tls=true`.
     pub options: String,
-    /// Arguments in addition to those of every server.
+    /// Arguments in addition to the arguments of every server.
     pub extra: Vec<String>,
 }
 

@@ -48,8 +48,8 @@ pub(crate) struct CosmosRu {
     pub api_version: &'static str,
     /// Whether `hello` is refused, as accounts of version 7.0 do: eclipse-basyx/basyx-java-server-sdk#452.
     pub refuses_hello: bool,
-    /// Whether `hello` and `buildInfo` have `_t`. The replies that show it are those of versions 3.2 and 3.4; that later versions
-    /// keep it is an assumption.
+    /// Whether `hello` and `buildInfo` have `_t`. The replies that show it are the replies of versions 3.2 and 3.4; that later
+    /// versions keep it is an assumption.
     pub shows_types: bool,
     /// Units per second of each container; `None` for no limit.
     pub units_per_second: Option<f64>,

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 /// Flags of a directory that is opened to be listed, synced, or gone through.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Flags of a file that is opened to be read. A pipe is not waited for, and a terminal does not become that of the process.
+/// Flags of a file that is opened to be read. A pipe is not waited for, and a terminal does not become the terminal of the
+/// process.
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
 /// A directory that a user named. It may be a link, or lie below one.
@@ -41,7 +42,7 @@ impl Root {
 
     /// Opens the directory that holds a file, and returns it with the name of the file in it.
     ///
-    /// Errors: those of [`Self::directory`].
+    /// Errors: the errors of [`Self::directory`].
     pub(super) fn parent<'a>(&self, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
         match (path.parent(), path.components().next_back()) {
             (Some(parent), Some(Component::Normal(name))) => Ok((self.directory(parent)?, name)),
@@ -51,7 +52,7 @@ impl Root {
 
     /// Opens a regular file for reading.
     ///
-    /// Errors: those of [`Self::directory`], or it is anything else, which the opened descriptor tells.
+    /// Errors: the errors of [`Self::directory`], or it is anything else, which the opened descriptor tells.
     pub(super) fn file(&self, path: &Path) -> io::Result<OwnedFd> {
         let (parent, name) = self.parent(path)?;
         let refused = |found| io::Error::other(format!("it {}", wrong(found, "a regular file")));

@@ -17,7 +17,7 @@ pub(super) enum Scale {
     Text(String),
 }
 
-/// Characters of a string that count, and their number of values: those of ASCII that are shown.
+/// Characters of a string that count, and their number of values: the characters of ASCII that are shown.
 const LETTERS: usize = 15;
 const VALUES: i128 = 95;
 const FIRST: u8 = b' ';

@@ -113,7 +113,7 @@ async fn documents_are_shown_as_deleted_unless_they_are_children_and_what_held_b
             sent.latency = Some(Duration::from_secs(2));
             engine.record(recorded(sent)).map_err(|_| "a whole batch ended the sweep").unwrap();
             assert_eq!(engine.outcome().paused[Wait::Throttle], Duration::from_millis(300));
-            // Two documents took ten times as long as a batch may: the server is left alone.
+            // Two documents took ten times as long as a batch may: the server is left in peace.
             assert_eq!(engine.gates.rests_until - Instant::now(), engine.pace.rest());
             assert!(!engine.pace.rest().is_zero());
             assert_eq!(engine.run.progress.shown(), shown);

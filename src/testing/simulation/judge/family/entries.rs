@@ -40,7 +40,7 @@ impl FamilyJudge {
         };
         let by: Vec<BTreeSet<usize>> = rules.iter().filter(is_by).map(|rule| rule.children.iter().copied().collect()).collect();
         let children = by.into_iter().reduce(|one, other| &one & &other).unwrap_or_default();
-        // The entry may be that of one rule, while another one has further children.
+        // The entry may be the entry of one rule, while another one has further children.
         let mut firsts: BTreeMap<_, Option<i64>> = BTreeMap::new();
         for (child, key) in rules.iter().flat_map(|rule| keys(rule)) {
             let entries = server.documents(JOURNAL).filter(|entry| names(entry, child, key));
@@ -68,7 +68,7 @@ impl FamilyJudge {
     pub(in super::super) fn entry_changed(&self, before: &Document, after: &Document, server: &View<'_>) -> Option<String> {
         let parents = before.get_array("parents").ok()?;
         self.family.collections.iter().enumerate().find_map(|(number, child)| {
-            // Another entry may be that of another run, which goes on.
+            // Another entry may be the entry of another run, which goes on.
             let is_named = |parent: &Bson| server.documents(JOURNAL).any(|other| names(other, child, parent));
             let mut done =
                 parents.iter().filter(|parent| names(before, child, parent) && !names(after, child, parent) && !is_named(parent));

@@ -113,7 +113,8 @@ impl Indexed {
         self.fields.iter().filter(|field| *field != "_id").count()
     }
 
-    /// Returns the part of a filter that indexes serve: it matches all documents that are loaded to find those of the filter.
+    /// Returns the part of a filter that indexes serve: it matches all documents that are loaded to find the documents of the
+    /// filter.
     pub(super) fn served(&self, filter: &Document) -> Document {
         let parts: Vec<Document> = filter.iter().filter_map(|(key, value)| self.served_part(key, value)).collect();
         match parts.as_slice() {

@@ -55,8 +55,8 @@ impl Account {
     }
 
     /// Makes the order of a `find` the one that the tests expect of the service: partition after partition where values of `_id`
-    /// are the same, which is an assumption. Without a sort no order is promised; that of `_id` backwards shows who relies on
-    /// one.
+    /// are the same, which is an assumption. Without a sort no order is promised; the order of `_id` backwards shows who relies
+    /// on one.
     fn order(&self, call: &mut Call<'_>, namespace: &str) {
         if call.name != "find" {
             return;
@@ -171,7 +171,7 @@ impl Account {
             // Along the index on the field of both filter and sort, as many as were asked for: "Indexing".
             return Ok(&loaded[..count]);
         }
-        // Otherwise another order than that of `_id` needs all documents, which is an assumption.
+        // Otherwise another order than the order of `_id` needs all documents, which is an assumption.
         if count == 0 || sort.keys().next().is_none_or(|key| key != "_id") || !(is_open || count == limit) {
             return Ok(loaded);
         }

@@ -17,7 +17,7 @@ pub(crate) struct Statistics {
 }
 
 /// Returns the wire version of an API version. Sources of 3.6 and 4.0: microsoft/vscode-documentdb#453,
-/// clearlydefined/service#1431. The others are those of MongoDB, which is an assumption.
+/// clearlydefined/service#1431. The others are the wire versions of MongoDB, which is an assumption.
 fn wire_version(api_version: &str) -> i32 {
     match api_version {
         "3.6" => 6,

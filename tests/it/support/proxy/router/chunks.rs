@@ -63,7 +63,7 @@ impl Sharded {
         chunk.expect("the last chunk has no bound").1
     }
 
-    /// Returns the shards that may own what a query asks for: those of the values that it lists for every path of the key,
+    /// Returns the shards that may own what a query asks for: the shards of the values that it lists for every path of the key,
     /// otherwise all. A mongos also narrows ranges down, which finds the same documents.
     ///
     /// Source: `getShardIdsForQuery` in s/chunk_manager.cpp.

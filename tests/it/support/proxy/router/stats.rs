@@ -1,4 +1,4 @@
-//! Statistics and plans of the router, each with those of the shards in it.
+//! Statistics and plans of the router, each with the statistics and plans of the shards in it.
 
 use mongodb::bson::{Bson, Document, doc};
 
@@ -9,7 +9,7 @@ use super::{Answer, Asked, Router, shard_name};
 const SUMS: [&str; 5] = ["count", "size", "storageSize", "totalIndexSize", "totalSize"];
 
 impl Router {
-    /// Returns the statistics of a collection: sums, and those of each shard.
+    /// Returns the statistics of a collection: sums, and the statistics of each shard.
     ///
     /// Source: s/commands/cluster_coll_stats_cmd.cpp.
     pub(super) async fn coll_stats(&self, asked: &Asked) -> Answer {
