@@ -284,7 +284,7 @@ pub enum NativeCommand {
     /// Set the TTL settings so that the server deletes what the policy says
     ///
     /// Shows each command and how many documents the server would delete at once, and asks. Without a terminal it needs --yes.
-    /// Settings without a rule stay as they are. Those of disabled rules are switched off if the server supports it.
+    /// Settings without a rule stay as they are. The settings of disabled rules are switched off if the server supports it.
     #[command(after_help = help::NATIVE_APPLY_EXAMPLES)]
     Apply(NativeApplyArgs),
 }

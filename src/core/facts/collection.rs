@@ -59,7 +59,7 @@ pub struct TimeSeries {
     pub extended_times: Option<bool>,
 }
 
-/// Figures that only a sweep needs, and that cost more commands. Those of a time-series collection are the figures of its
+/// Figures that only a sweep needs, and that cost more commands. The figures of a time-series collection are the figures of its
 /// buckets.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figures {

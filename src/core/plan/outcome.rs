@@ -113,7 +113,7 @@ pub struct ChildCollection {
     pub namespace: Namespace,
     /// Deleted children, summed from the server's replies.
     pub deleted: u64,
-    /// Those of them that were orphans.
+    /// The children among them that were orphans.
     pub orphans: u64,
     /// Whether `deleted` is a lower bound, because a reply was lost.
     pub uncertain: bool,

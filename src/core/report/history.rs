@@ -49,7 +49,7 @@ pub struct RecordedRun {
     pub duration_ms: Option<u64>,
     /// Null for a run that has not ended.
     pub exit_code: Option<u8>,
-    /// That of the report; `running` for a run that has not ended: it still runs, or it was killed.
+    /// The status of the report; `running` for a run that has not ended: it still runs, or it was killed.
     pub status: String,
     pub expired_count: Option<u64>,
     /// Null for a run that has not ended.

@@ -38,7 +38,7 @@ pub struct NamespaceReport {
     pub to: String,
     /// Documents in the archive; one that was archived twice counts twice.
     pub document_count: u64,
-    /// Those of them that the journal does not list, and that were found in the file nevertheless.
+    /// The documents among them that the journal does not list, and that were found in the file nevertheless.
     pub unlisted_count: u64,
     pub inserted_count: u64,
     pub replaced_count: u64,

@@ -113,7 +113,7 @@ pub(super) fn contents(disk: &dyn Disk, run: &Path) -> io::Result<Contents> {
             let (file, is_directory) = (format!("{database}/{name}"), kind == EntryKind::Directory);
             match stem(&name) {
                 Some(_) if !is_directory => contents.data.push(file),
-                // Metadata holds no documents. That of a file which was not begun is left by a run that was killed.
+                // Metadata holds no documents. The metadata of a file which was not begun is left by a run that was killed.
                 _ if !is_directory && METADATA.iter().any(|end| name.ends_with(end)) => {}
                 _ => contents.strays.push(file),
             }

@@ -28,7 +28,7 @@ pub struct Stored {
     pub started_at: Option<String>,
     /// Whether the run that wrote the archive has ended.
     pub complete: bool,
-    /// Those of children first, each part sorted by namespace.
+    /// The files of children first, each part sorted by namespace.
     pub files: Vec<StoredFile>,
     /// The losses of the records in words, each with its substitute.
     pub losses: Vec<String>,

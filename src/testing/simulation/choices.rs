@@ -65,7 +65,7 @@ pub(super) struct Moved {
 /// The collection that is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
-    /// That of the first rule.
+    /// The collection of the first rule.
     Rule,
     /// One of children, by its number.
     Children(usize),

@@ -123,7 +123,7 @@ async fn each_of_more_holds_than_one_reply_has_keeps_its_documents() {
 async fn holds_in_the_database_of_each_tenant_keep_what_is_there() {
     let case = Case::new().await;
     case.fill("c", documents()).await;
-    // Beside the collection, under another database.
+    // Next to the collection, under another database.
     let other = case.client.database(&format!("{}_other", case.db.name()));
     other.collection::<Document>("c").insert_many(documents()).await.unwrap();
     case.fill("holds", [doc! { "tenantId": "t1" }]).await;

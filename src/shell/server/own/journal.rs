@@ -164,8 +164,8 @@ impl Journal {
         Ok(ServerCommand::new(&self.namespace.database, command, self.patience()))
     }
 
-    /// Returns the entry of an earlier run that follows another one, or the first. Those of this run are left to the rule that
-    /// made them.
+    /// Returns the entry of an earlier run that follows another one, or the first. The entries of this run are left to the rule
+    /// that made them.
     ///
     /// Errors: the reason why the journal cannot be read.
     pub(crate) async fn next(&self, last: Option<&JournalEntry>) -> std::result::Result<Option<JournalEntry>, String> {

@@ -52,7 +52,7 @@ struct PassState {
     after: Option<RawValue>,
     /// The documents with this `_id` that were returned; each `_id` may be a number of another type.
     returned: Vec<FoundDocument>,
-    /// Those of them that are known to be still there.
+    /// The documents among them that are known to be still there.
     kept: Vec<FoundDocument>,
     /// Types of `_id` that are done: a comparison finds values of one type only.
     done: Vec<&'static str>,

@@ -26,7 +26,7 @@ pub(crate) struct ChildPages<'a> {
     key: &'a ParentKey,
     /// The keys of the parents.
     parents: &'a [RawValue],
-    /// Those of them that were found to be there when the cursor was opened, and keep their children.
+    /// The parents among them that were there when the cursor was opened, and keep their children.
     living: Vec<RawValue>,
     /// Further condition, on the `_id`, which tells the time at which a child was created.
     in_time: Document,
