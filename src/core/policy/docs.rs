@@ -1,57 +1,46 @@
 //! The documentation of the keys, as Markdown: `docs/policy-keys.md`.
 
-use super::key::{AnyKey, Section};
+use super::key::AnyKey;
 use super::keys;
 
 const HEAD: &str = "\
 # The keys of a policy
 
-[`sweeper.example.yaml`](../sweeper.example.yaml) has the keys in use, and `sweeper schema` prints the same as a JSON Schema with
-examples. Any string may hold `${NAME}`, an environment variable that must be set, or `${NAME:-default}`; `$${` stands for `${`.
+[`sweeper.example.yaml`](../sweeper.example.yaml) shows the keys in use, and `sweeper schema` prints them as a JSON Schema. Any
+string may hold `${NAME}`, an environment variable that must be set, or `${NAME:-default}`; `$${` stands for `${`.
 ";
 
 /// Returns the documentation of all keys.
 pub fn keys_as_markdown() -> String {
     let mut page = HEAD.to_owned();
     table(&mut page, "At the top", keys::TOP_LEVEL);
-    for key in keys::TOP_LEVEL {
-        // Rules share the keys of `defaults`, which come below.
-        if let Some(section) = key.section().filter(|section| !std::ptr::eq(*section, &keys::DEFAULTS)) {
-            mapping(&mut page, key.about().name, section);
-        }
-    }
     table(&mut page, "In a rule", keys::OWN);
     table(&mut page, "In a rule or in `defaults`", keys::SHARED);
-    for key in keys::OWN.iter().chain(keys::SHARED) {
-        if let Some(section) = key.section() {
-            mapping(&mut page, key.about().name, section);
-        }
-    }
     page
-}
-
-/// Writes the keys of a mapping, and the keys of the mappings inside it.
-fn mapping(page: &mut String, path: &str, section: &Section) {
-    for list in section.lists {
-        table(page, &format!("In `{path}`"), list);
-    }
-    for key in section.keys() {
-        if let Some(section) = key.section() {
-            mapping(page, &format!("{path}.{}", key.about().name), section);
-        }
-    }
 }
 
 fn table(page: &mut String, title: &str, keys: &[&dyn AnyKey]) {
     page.push_str(&format!("\n## {title}\n\n| Key | Value | Meaning |\n|---|---|---|\n"));
-    for key in keys {
-        let about = key.about();
-        let default = match (key.default(), about.required) {
-            (Some(value), _) => format!("; default `{}`", value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
-            (None, Some(_)) => "; required".to_owned(),
-            (None, None) => String::new(),
-        };
-        page.push_str(&format!("| `{}` | {}{default} | {} |\n", about.name, key.words(), about.doc));
+    for &key in keys {
+        row(page, "", key);
+    }
+}
+
+/// Writes the row of a key, and below it the rows of the keys of its mapping.
+fn row(page: &mut String, path: &str, key: &dyn AnyKey) {
+    let about = key.about();
+    let name = format!("{path}{}", about.name);
+    let default = match (key.default(), about.required) {
+        (Some(value), _) => format!("; default `{}`", value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
+        (None, Some(_)) => "; required".to_owned(),
+        (None, None) => String::new(),
+    };
+    page.push_str(&format!("| `{name}` | {}{default} | {} |\n", key.words(), about.doc));
+    // Rules share the keys of `defaults`, which have a table of their own.
+    if let Some(section) = key.section().filter(|section| !std::ptr::eq(*section, &keys::DEFAULTS)) {
+        for inner in section.keys() {
+            row(page, &format!("{name}."), inner);
+        }
     }
 }
 

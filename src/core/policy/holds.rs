@@ -59,7 +59,7 @@ static COLLECTION: Key<Text<HoldsPlace>> = Key::new(
         r#"^((?!(admin|config|local)\.)[^*./\\ "$<>:|?\u0000]+\.(?!system\.)(oplog\.\$[^*\u0000]*|[^*$\u0000]+)|[^*.$\u0000]+)$"#,
         parse_place,
     ),
-    "Collection of the holds. It must exist, and the user needs the right to read it (`find`).",
+    "Collection of the holds; it must exist, and the user needs `find` on it.",
 )
 .examples(&["legal.holds", "holds"])
 .required("`database.collection`");

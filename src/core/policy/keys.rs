@@ -57,10 +57,10 @@ keys! {
         "A record of each run, for `sweeper history` and dashboards.");
 
     JOURNAL: Key<Nested<Namespace>> = Key::new("journal", nested!(IN_JOURNAL, |map| map.optional(&JOURNAL_COLLECTION)),
-        "Notes of parents whose children are yet to be deleted. Rules with `children` or `gridfs` need it.");
+        "Notes of parents whose children are yet to be deleted; `children` and `gridfs` need it.");
 
     DEFAULTS_KEY: Key<Nested<()>> = Key::new("defaults", Nested { section: &DEFAULTS, read: check_expiry },
-        "Values for all rules: every key of a rule but name, namespace, gridfs, children and orphans. A rule's own key wins.");
+        "Values for all rules; a rule's own key wins.");
 
     COLLECTIONS: Key<Rules> = Key::new("collections", Rules, "The rules; at least one.").required("a list of rules");
 }
@@ -73,7 +73,7 @@ keys! {
         .examples(&["${MONGODB_URI}", "${MONGODB_URI:-mongodb://localhost:27017}"]);
 
     URI_FILE: Key<ConnectionString> = Key::new("uriFile", ConnectionString::File,
-        "File that holds the connection string and nothing else, instead of `uri`: a secret of Kubernetes or a credential of systemd.")
+        "File that holds only the connection string, instead of `uri`: a secret of Kubernetes or a credential of systemd.")
         .examples(&["/etc/sweeper/uri", "${CREDENTIALS_DIRECTORY:-/etc/sweeper}/uri"]);
 
     FLAVOR: Defaulted<Words<Option<Flavor>>> = Key::new(
@@ -87,7 +87,7 @@ keys! {
         ]),
         "Service that runs the deployment. auto: found by the host name, else by the server's answers. \
          cosmosRu: Azure Cosmos DB for MongoDB (RU). documentDb: Azure DocumentDB, Azure Cosmos DB for MongoDB vCore. \
-         amazonDocumentDb: Amazon DocumentDB, which was never tested.",
+         amazonDocumentDb: Amazon DocumentDB, never tested.",
     )
     .default(None);
 
@@ -160,7 +160,7 @@ keys! {
         .examples(&["app.sessions", "tenant_*.sessions"]).required("`database.collection`");
 
     GRIDFS: Key<Text<String>> = Key::new("gridfs", Text::new("the name of a bucket", r"^[^$*\u0000]+$", strings::parse_bucket),
-        "GridFS bucket whose files the namespace holds: the chunks go with their files, and `field` is uploadDate unless the rule names another.")
+        "GridFS bucket whose files the namespace holds: chunks go with their files, and `field` is uploadDate by default.")
         .examples(&["fs"]);
 
     CHILDREN: Key<Items<Child>> = Key::new("children", Items { section: &CHILD, read: read_child },
@@ -168,7 +168,7 @@ keys! {
         .examples(&["[{namespace: app.orderLines, field: orderId}]"]);
 
     ORPHANS: Defaulted<Boolean> = Key::new("orphans", Boolean,
-        "true: also delete children that had lost their parent before, once all of that parent are older than a day by their ObjectIds. `maxDeletes` counts them, and `maxDeletePercent` compares them with all children.")
+        "true: also delete children that lost their parent earlier, once all of that parent are older than a day by their ObjectIds. `maxDeletes` counts them; `maxDeletePercent` compares them with all children.")
         .default(false);
 }
 
@@ -199,15 +199,14 @@ keys! {
         .examples(&["lastModified", "meta.finishedAt", "_id"]);
 
     EXPIRE_AFTER_SECONDS: Key<Whole<i64>> = Key::new("expireAfterSeconds", Whole::new(-1, duration::MAX_SECONDS),
-        "Seconds from the date to the expiry; or expireAfter, exactly one of the two. -1, only with a ttlField: only documents \
-         with a ttl of their own expire.").examples(&["3600"]);
+        "Seconds from the date to the expiry; either this or expireAfter. -1 needs a ttlField: only documents with their own ttl expire.").examples(&["3600"]);
 
     EXPIRE_AFTER: Key<Seconds> = Key::new("expireAfter", Seconds,
-        "Time from the date to the expiry: w, d, h, m, s, also together. No months, no years: they have no fixed length.").examples(&["90d", "12h", "45m", "1d12h"]);
+        "Time from the date to the expiry: w, d, h, m, s, also together; no months, no years.").examples(&["90d", "12h", "45m", "1d12h"]);
 
     TTL_FIELD: Key<Text<String>> =
         Key::new("ttlField", Text::new("a root-level field name", r"^(?!_id$)[^$.\u0000][^.\u0000]*$", strings::parse_ttl_field),
-        "A root-level field that overrides the expiry for its document, in seconds; -1: never.").examples(&["ttl"]);
+        "Field that overrides the expiry for its document, in seconds; -1: never.").examples(&["ttl"]);
 
     FILTER: Key<Filter> = Key::new("filter", Filter, "A further predicate, ANDed: MongoDB's query language as Extended JSON.")
         .examples(&["{status: done}", "{createdAt: {$lt: {$date: '2030-01-01T00:00:00Z'}}}"]);
@@ -224,13 +223,12 @@ keys! {
             ("objectId", DateFormat::ObjectId),
             ("iso8601", DateFormat::Iso8601),
         ]),
-        "Type of the date. date: BSON Date. epochSeconds, epochMillis: a number since 1970; one that makes sense only in the \
-         other unit is kept and counted. objectId: the creation time inside an ObjectId. iso8601: a string by RFC 3339 with `Z` or \
+        "Type of the date. date: BSON Date. epochSeconds, epochMillis: a number since 1970; one that fits only the other unit is kept and counted. objectId: the time inside an ObjectId. iso8601: a string by RFC 3339 with `Z` or \
          an offset, found by no index; any other is kept and counted. Default: date, and on `_id` the type that the collection has.",
     );
 
     HINT: Key<Text<String>> = Key::new("hint", Text::new("the name of an index", r"^(?!\$natural$)[\s\S]+$", strings::parse_hint),
-        "Name of the index to use; without it sweeper chooses one.").examples(&["lastModified_1"]);
+        "Index to use; by default sweeper chooses one.").examples(&["lastModified_1"]);
 
     ORDER: Defaulted<Words<Order>> = Key::new("order",
         Words(&[("auto", Order::Auto), ("oldestFirst", Order::OldestFirst), ("storage", Order::Storage)]),
@@ -259,7 +257,7 @@ keys! {
         "Stop after this many documents; the rest goes in the next run.").examples(&["1000000"]);
 
     MAX_DELETE_PERCENT: Key<Percent> = Key::new("maxDeletePercent", Percent,
-        "Refuse the rule, before its first delete, if a larger share of the collection has expired, in percent.")
+        "Refuse the rule, before its first delete, if a larger percentage of the collection has expired.")
         .examples(&["50"]);
 
     MAX_LAG: Key<PositiveDuration> = Key::new("maxLag", PositiveDuration,
@@ -280,12 +278,10 @@ keys! {
         "true: go through more than 1,000,000 documents without an index.").default(false);
 
     ALLOW_UNKNOWN_FIELDS: Key<List<String>> = Key::new("allowUnknownFields", List(FIELD_PATH),
-        "Paths of ttlField and filter that no document needs to have. Otherwise a rule is refused if no document has the field, and documents may go for \
-         the lack of it: its name may be wrong.").examples(&["[legalHold]"]);
+        "Paths of ttlField and filter that no document needs to have. Otherwise a rule is refused if no document has the field, and documents may go for the lack of it.").examples(&["[legalHold]"]);
 
     ALLOW_UNKNOWN_TYPES: Key<List<String>> = Key::new("allowUnknownTypes", List(FIELD_PATH),
-        "Paths of filter, and of the filter of holds, that may be compared with a type that no document has there. Otherwise a rule is refused if documents \
-         may go by that: the value may be a string where a date was meant.").examples(&["[legalHold]"]);
+        "Paths of filter, and of the filter of holds, that may be compared with a type that no document has there. Otherwise a rule is refused if documents may go by that.").examples(&["[legalHold]"]);
 
     WINDOW: Key<Nested<Window>> = Key::new("window", nested!(IN_WINDOW, read_window),
         "Delete only between these times of the day. With end before start the window goes over midnight. \

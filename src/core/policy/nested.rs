@@ -74,7 +74,7 @@ impl Kind for Any {
     }
 
     fn words(&self) -> String {
-        "as MongoDB takes it".to_owned()
+        "as in MongoDB".to_owned()
     }
 }
 
