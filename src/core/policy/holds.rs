@@ -67,8 +67,7 @@ static COLLECTION: Key<Text<HoldsPlace>> = Key::new(
 static KEY: Key<HeldKey> = Key::new(
     "key",
     HeldKey,
-    "Path of the value that a document and its hold share; `of` and `in` where the two have different names. A hold without a value, or with null, a \
-     list, a regular expression or NaN, refuses the rule.",
+    "Path of the value that a document and its hold share; `of` and `in` where the two have different names.",
 )
 .examples(&["tenantId", "{of: tenantId, in: customer}"])
 .required("a field path");

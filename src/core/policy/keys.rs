@@ -73,7 +73,7 @@ keys! {
         .examples(&["${MONGODB_URI}", "${MONGODB_URI:-mongodb://localhost:27017}"]);
 
     URI_FILE: Key<ConnectionString> = Key::new("uriFile", ConnectionString::File,
-        "File that holds only the connection string, instead of `uri`: a secret of Kubernetes or a credential of systemd.")
+        "File that holds only the connection string, instead of `uri`.")
         .examples(&["/etc/sweeper/uri", "${CREDENTIALS_DIRECTORY:-/etc/sweeper}/uri"]);
 
     FLAVOR: Defaulted<Words<Option<Flavor>>> = Key::new(
@@ -181,7 +181,7 @@ keys! {
         .examples(&["app.orderLines", "crm.notes"]).required("`database.collection`");
 
     CHILD_FIELD: Key<Text<String>> = Key::new("field", FIELD_PATH,
-        "Path that holds the `_id` of the parent, or its `parentField`. A document with an array there is never a child.")
+        "Path that holds the `_id` of the parent, or its `parentField`.")
         .examples(&["orderId", "order.id"]).required("the field that holds the `_id` of the parent");
 
     PARENT_FIELD: Key<Text<String>> = Key::new("parentField", FIELD_PATH,
@@ -223,8 +223,8 @@ keys! {
             ("objectId", DateFormat::ObjectId),
             ("iso8601", DateFormat::Iso8601),
         ]),
-        "Type of the date. date: BSON Date. epochSeconds, epochMillis: a number since 1970; one that fits only the other unit is kept and counted. objectId: the time inside an ObjectId. iso8601: a string by RFC 3339 with `Z` or \
-         an offset, found by no index; any other is kept and counted. Default: date, and on `_id` the type that the collection has.",
+        "Type of the date. date: BSON Date. epochSeconds, epochMillis: a number since 1970. objectId: the time inside an ObjectId. iso8601: a string by RFC 3339 with `Z` or \
+         an offset, found by no index. Default: date, and on `_id` the type that the collection has.",
     );
 
     HINT: Key<Text<String>> = Key::new("hint", Text::new("the name of an index", r"^(?!\$natural$)[\s\S]+$", strings::parse_hint),
@@ -232,8 +232,7 @@ keys! {
 
     ORDER: Defaulted<Words<Order>> = Key::new("order",
         Words(&[("auto", Order::Auto), ("oldestFirst", Order::OldestFirst), ("storage", Order::Storage)]),
-        "Order of the deletes, on MongoDB only. oldestFirst: along the index on the date. storage: as the documents are stored, which writes less if dates \
-         and storage are in different orders. auto: what costs the server less.")
+        "Order of the deletes, on MongoDB only. oldestFirst: along the index on the date. storage: as the documents are stored. auto: what costs the server less.")
         .default(Order::Auto);
 
     ENABLED: Defaulted<Boolean> = Key::new("enabled", Boolean, "false: the rule is reported as skipped.").default(true);
@@ -267,8 +266,7 @@ keys! {
         "Pause if the next deletes would leave less than this time in the primary's oplog, or while that is unknown. Refuse the rule, before its first \
          delete, if it cannot be kept or known.").examples(&["24h"]);
     MAX_DIRTY: Key<Percent> = Key::new("maxDirty", Percent,
-        "Pause while more than this percentage of the server's cache waits to be written. Default: 18 while others use the server, with a small batch \
-         every ten seconds all the same. 100: the server's load is not watched.")
+        "Pause while more than this percentage of the server's cache waits to be written. Default: 18 while others use the server. 100: the server's load is not watched.")
         .examples(&["15", "5"]);
 
     MAX_HEAD_MS: Key<Whole<u64>> = Key::new("maxHeadMs", Whole::new(1, 60_000),
