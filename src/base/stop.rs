@@ -55,7 +55,7 @@ impl Stop {
 
     /// Does the same for a process to which SIGHUP means something else.
     ///
-    /// Errors: the errors of [`Self::listen`].
+    /// Errors: as for [`Self::listen`].
     pub(crate) fn listen_but_to_hangups() -> std::io::Result<Self> {
         Self::listen_to(None)
     }

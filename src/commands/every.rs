@@ -68,7 +68,7 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
 
 /// Sweeps at once and again and again, until a signal comes. Returns the exit code.
 ///
-/// Errors: the errors of the command.
+/// Errors: as for the command.
 async fn repeat(
     options: &Common,
     args: &SweepArgs,

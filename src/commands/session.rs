@@ -90,14 +90,14 @@ impl Session {
 
     /// Does the same for a process that stays, and reads its policy again on SIGHUP.
     ///
-    /// Errors: the errors of [`Self::begin`].
+    /// Errors: as for [`Self::begin`].
     pub(super) fn begin_to_stay(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
         Self::begin_with(options, id, load::load, Stop::listen_but_to_hangups)
     }
 
     /// Does the same for a command that connects to nothing, and needs no secret.
     ///
-    /// Errors: the errors of [`Self::begin`].
+    /// Errors: as for [`Self::begin`].
     pub(super) fn begin_offline(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
         Self::begin_with(options, id, load::offline, Stop::listen)
     }
@@ -126,7 +126,7 @@ impl Session {
 
     /// Checks that there is a connection string.
     ///
-    /// Errors: the errors of [`Uri::require`].
+    /// Errors: as for [`Uri::require`].
     pub(super) fn need_uri(&self) -> Result<(), Failure> {
         self.uri.require().map(drop)
     }

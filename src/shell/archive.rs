@@ -26,7 +26,7 @@ pub mod writer;
 /// Runs blocking work, such as reading or writing an archive, on tokio's blocking pool; in a simulation on the caller's thread,
 /// because threads make one run differ from the next.
 ///
-/// Errors: the errors of the work, or its panic.
+/// Errors: as for the work, or its panic.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
     #[cfg(test)]
     if crate::testing::machines::current().is_some() {

@@ -16,7 +16,7 @@ pub(crate) fn can_ask(yes: bool) -> bool {
 
 /// Shows what a sweep deletes at most, and asks for confirmation. `report` is the report of a run that has deleted nothing yet.
 ///
-/// Errors: the errors of [`ask`].
+/// Errors: as for [`ask`].
 pub(crate) async fn ask_to_delete(stop: &Stop, report: &Report, colored: bool) -> anyhow::Result<Consent> {
     let Some(question) = preview::question(report) else { return Ok(Consent::NothingToDelete) };
     let width = output::terminal_width(io::stderr());

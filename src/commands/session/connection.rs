@@ -107,7 +107,7 @@ impl Uri {
 
     /// Returns the connection string with its password, which is asked for on a terminal if it is missing.
     ///
-    /// Errors: the errors of [`Uri::require`], or no answer.
+    /// Errors: as for [`Uri::require`], or no answer.
     pub(crate) async fn with_password(&self, stop: &Stop) -> Result<String, Failure> {
         let uri = self.require()?;
         if !uri::lacks_password(&uri) {

@@ -23,7 +23,7 @@ pub(crate) fn load(options: &Common) -> Result<(Policy, Uri), Failure> {
 /// Reads and validates the policy for a command that connects to nothing: environment variables in its connection string need not
 /// be set.
 ///
-/// Errors: the errors of [`load`].
+/// Errors: as for [`load`].
 pub(crate) fn offline(options: &Common) -> Result<(Policy, Uri), Failure> {
     let policy = policy(options, true)?;
     let uri = Uri::of_policy(&policy.path, &policy.connection);

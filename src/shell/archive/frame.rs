@@ -25,7 +25,7 @@ const MAX_LEVELS: usize = 250;
 
 /// Compresses one segment, with the checksum of the format, into a writer. Large documents are not copied.
 ///
-/// Errors: the errors of the writer, or the compressor is out of memory.
+/// Errors: as for the writer, or the compressor is out of memory.
 pub fn compress_into(documents: &[&[u8]], compression: Compression, writer: impl Write) -> io::Result<()> {
     let all = |encoder: &mut dyn Write| documents.iter().try_for_each(|document| encoder.write_all(document));
     match compression {
@@ -115,7 +115,7 @@ pub fn is_begun(bytes: &[u8], compression: Compression) -> bool {
 
 /// Returns the documents in the content of a segment.
 ///
-/// Errors: the errors of [`count`].
+/// Errors: as for [`count`].
 pub fn documents(content: &[u8]) -> Result<Vec<RawDocumentBuf>, String> {
     let mut documents = Vec::new();
     each(content, |document| documents.push(document.to_owned()))?;

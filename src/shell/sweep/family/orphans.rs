@@ -35,7 +35,7 @@ impl ParentSweep<'_> {
     /// Deletes the orphans of one collection that a pass over it finds. Returns whether there are more, and a further pass may
     /// get on.
     ///
-    /// Errors: the errors of [`Self::delete_orphans`].
+    /// Errors: as for [`Self::delete_orphans`].
     async fn delete_orphans_of(&mut self, index: usize, limits: &OrphanLimits) -> Result<bool, End> {
         let (sweep, child) = (self.engine.sweep.clone(), self.children[index].child);
         let before = parents::oldest_upload(sweep.rule.expiry.as_of);

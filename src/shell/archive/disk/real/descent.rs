@@ -42,7 +42,7 @@ impl Root {
 
     /// Opens the directory that holds a file, and returns it with the name of the file in it.
     ///
-    /// Errors: the errors of [`Self::directory`].
+    /// Errors: as for [`Self::directory`].
     pub(super) fn parent<'a>(&self, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
         match (path.parent(), path.components().next_back()) {
             (Some(parent), Some(Component::Normal(name))) => Ok((self.directory(parent)?, name)),
@@ -52,7 +52,7 @@ impl Root {
 
     /// Opens a regular file for reading.
     ///
-    /// Errors: the errors of [`Self::directory`], or it is anything else, which the opened descriptor tells.
+    /// Errors: as for [`Self::directory`], or it is anything else, which the opened descriptor tells.
     pub(super) fn file(&self, path: &Path) -> io::Result<OwnedFd> {
         let (parent, name) = self.parent(path)?;
         let refused = |found| io::Error::other(format!("it {}", wrong(found, "a regular file")));
