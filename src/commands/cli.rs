@@ -24,7 +24,7 @@ use crate::shell::server::connect::uri;
 /// Heading of the options that several commands have, in their help.
 pub const COMMON: &str = "Common options";
 
-/// The command line; its description is the description of the package.
+/// The command line, with the description of the package.
 #[derive(Debug, Parser)]
 #[command(name = "sweeper", version, about)]
 #[command(after_help = help::FIRST_STEPS, after_long_help = help::with_exit_codes(help::EVERYTHING))]

@@ -6,7 +6,7 @@ use crate::core::expiry::Expiry;
 use crate::core::expiry::shape::STRING;
 use crate::core::policy::DateFormat;
 
-/// Returns warnings about suspicious dates. `sampled`: the counts are the counts of a sample.
+/// Returns warnings about suspicious dates. `sampled`: the counts come from a sample.
 pub(crate) fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Vec<String> {
     let field = &expiry.field;
     let of_sample = if sampled { " of the sample" } else { "" };

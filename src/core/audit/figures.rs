@@ -143,7 +143,7 @@ impl fmt::Display for NativeState {
     }
 }
 
-/// Size of the sample that stands for all documents: counts are the counts of the sample, multiplied by `of` / `documents`.
+/// Size of the sample that stands for all documents: counts come from the sample, multiplied by `of` / `documents`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "sampling")]

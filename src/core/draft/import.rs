@@ -200,7 +200,7 @@ fn needed_collation(collection: &Collection, ttl: &NativeTtl) -> Option<Document
         return None;
     }
     let mut collation = ttl.collation.clone().unwrap_or_else(|| bson::doc! { "locale": "simple" });
-    // The version is the version of the library that built the index; a server with another library would refuse it.
+    // The version names the library that built the index; a server with another library would refuse it.
     collation.remove("version");
     Some(collation)
 }

@@ -1,7 +1,7 @@
 //! The pressure on a server, by the figures that it tells of itself, and the rest that it needs. Arithmetic only: figures and
 //! times come in as values.
 //!
-//! The limits are the limits of WiredTiger: its own threads begin to write when 5 % of the cache is dirty, 2.5 % holds updates,
+//! WiredTiger sets the limits: its own threads begin to write when 5 % of the cache is dirty, 2.5 % holds updates,
 //! or 80 % is full. At 20, 10 and 95 % the threads of the clients have to help, each of which then waits (WiredTiger, "Cache and
 //! eviction tuning"; MongoDB keeps the defaults).
 

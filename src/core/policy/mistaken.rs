@@ -35,7 +35,7 @@ const FUNCTIONS: [&str; 27] = [
     "long.fromstring",
 ];
 
-/// Functions whose names are words of English: a string is one only if its arguments are the arguments of a function.
+/// Functions whose names are words of English: a string is one only if its arguments fit.
 const WORDS: [&str; 8] = ["date", "timestamp", "double", "long", "binary", "datetime", "code", "symbol"];
 
 /// Returns what to write in place of a string that can only be meant as a typed value: a shell constructor, or Extended JSON in

@@ -72,7 +72,7 @@ async fn what_decided_is_named_for_every_kind_of_document() {
     let rule = explained(&case, RULE, "held").await;
     let filter = json!([{"clause": {"status": "done"}, "matches": true}, {"clause": {"hold": {"$ne": true}}, "matches": false}]);
     assert_eq!(rule["filter"], filter);
-    // The judgement is the judgement of the sweep.
+    // `why` judges as a sweep does.
     assert_eq!(
         case.report(RULE, &["--as-of", "2020-09-13T12:26:40Z"]).await.rule(0, "deletedCount"),
         cases.iter().filter(|(_, taken, ..)| *taken).count()

@@ -53,7 +53,7 @@ async fn a_host_that_has_no_address_and_a_port_where_nothing_listens_are_told_ap
     assert_said(&ran, &[&said, "hint: check host and port"]);
 }
 
-/// The time is the time of the message; no clock is read here.
+/// The time comes from the message; no clock is read here.
 #[tokio::test]
 async fn a_person_at_a_terminal_is_told_what_is_tried_and_waits_for_five_seconds() {
     let site = Site::new();

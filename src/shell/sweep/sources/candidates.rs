@@ -49,7 +49,7 @@ impl<'a> Candidates<'a> {
         let held = sweep.rule.selection.holds.as_ref().map_or(0, HeldBack::bytes);
         let bytes_per_document = match sweep.deployment.facts.capabilities.deletes_by_id_list {
             true => 0,
-            // The predicate is the predicate of the plan, which BSON can hold.
+            // The plan has the predicate, which BSON can hold.
             false => {
                 AROUND_QUERY
                     + bson::serialize_to_vec(&sweep.rule.selection.predicate).map_or(MAX_BYTES, |bytes| bytes.len())
