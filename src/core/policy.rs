@@ -27,6 +27,7 @@ pub mod parse;
 pub mod paths;
 mod place;
 mod problem;
+mod properties;
 mod rule;
 pub mod schema;
 mod strings;

@@ -4,7 +4,7 @@ use bson::{Bson, Document};
 use serde_json::{Map, Value};
 
 use super::env::expand;
-use super::problem::unknown_key;
+use super::problem::{no_space, unknown_key};
 use super::yaml::Node;
 use super::{Variable, mistaken};
 
@@ -120,6 +120,7 @@ pub(super) fn variables(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Ve
 fn to_json(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Value, String> {
     Ok(match node {
         Node::Null => Value::Null,
+        Node::Nothing => return Err("found nothing (null); expected a value, or `null`".into()),
         Node::Bool(value) => Value::Bool(*value),
         Node::Int(value) => Value::from(*value),
         Node::Float(value) if value.is_finite() => Value::from(*value),
@@ -137,6 +138,17 @@ fn to_json(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Value, S
                 let Node::Str(key) = key else {
                     return Err(format!("found {} as a key; expected a field name or an operator", key.describe()));
                 };
+                if key == "<<" {
+                    return Err("merge keys (`<<`) are not supported; expected the keys of the other mapping themselves".into());
+                }
+                if *value == Node::Nothing {
+                    return Err(match key.split_once(':') {
+                        Some((name, _)) => no_space(name),
+                        None => format!(
+                            "`{key}`: found nothing (null); expected a value, in quotes if it begins with `&` or `#`, or `null`, which a missing field equals as well"
+                        ),
+                    });
+                }
                 if map.insert(key.clone(), to_json(value, env)?).is_some() {
                     return Err(format!("duplicate key `{key}`: the second would replace the first; join them with `$and`"));
                 }
@@ -224,6 +236,16 @@ mod tests {
             ("{a: {$date: nonsense}}", "Extended JSON"),
             ("{a: {$oid: 12}}", "Extended JSON"),
             ("{a: '${UNSET}'}", "`UNSET` is not set"),
+            (
+                "{a: }",
+                "`a`: found nothing (null); expected a value, in quotes if it begins with `&` or `#`, or `null`, which a missing field",
+            ),
+            ("{a, b: 1}", "`a`: found nothing (null)"),
+            ("{b: &x , c: *x}", "`b`: found nothing (null)"),
+            ("{a:1}", "no space after the colon of `a`; expected `a: ...`"),
+            ("{$or: [{a: 1}, {b: {$gt: }}]}", "`$gt`: found nothing (null)"),
+            ("a:\n  $in:\n  - 1\n  -\n", "found nothing (null); expected a value, or `null`"),
+            ("{<<: {a: 1}, b: 2}", "merge keys (`<<`) are not supported"),
             ("{a: !x 1}", "found a value tagged `!x`; expected Extended JSON"),
             ("{a: !ObjectId 'x'}", "found a value tagged `!ObjectId`; expected {$oid: \"...\"} with 24 hexadecimal digits"),
         ] {

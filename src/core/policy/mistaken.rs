@@ -148,7 +148,8 @@ pub(super) fn meant(text: &str, is_secret: bool) -> Option<String> {
     if text.parse::<f64>().is_ok() {
         return Some("the number without quotes".to_owned());
     }
-    ["true", "false"].contains(&text).then(|| "true or false without quotes".to_owned())
+    let words = ["true", "false", "yes", "no", "on", "off"];
+    words.iter().any(|word| word.eq_ignore_ascii_case(text)).then(|| "true or false without quotes".to_owned())
 }
 
 /// Returns what to write in place of a sub-document that is Extended JSON but for a `$`.
@@ -313,6 +314,7 @@ mod tests {
             ("c8edabc3-f738-4ca3-b68d-ab92a91478a3", "{$uuid: \"c8edabc3-f738-4ca3-b68d-ab92a91478a3\"}"),
             ("5", "the number without quotes"),
             ("true", "true or false without quotes"),
+            ("Yes", "true or false without quotes"),
         ] {
             assert_eq!(meant(text, false).as_deref(), Some(expected), "{text}");
         }

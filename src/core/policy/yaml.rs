@@ -3,15 +3,18 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, EnumAccess, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 use super::place::{Place, place_of};
-use super::traps;
+use super::{properties, traps};
 
 /// One node of the document. Aliases are already followed; merge keys (`<<`) are ordinary keys.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Node {
+    /// `null` or `~`.
     Null,
+    /// Nothing stands there: `key:`, `- `, `{key}`, or only an anchor. YAML takes that for null.
+    Nothing,
     Bool(bool),
     /// Any whole number that fits `i64`, however it was written: `16`, `0x10`, `0o20`.
     Int(i64),
@@ -31,7 +34,8 @@ impl Node {
     /// Describes the node for "found ..." in a message: its kind, and its value if that is short.
     pub(super) fn describe(&self) -> String {
         match self {
-            Node::Null => "nothing (null)".into(),
+            Node::Null => "null".into(),
+            Node::Nothing => "nothing (null)".into(),
             Node::Bool(b) => format!("the boolean {b}"),
             Node::Int(n) => format!("the number {n}"),
             Node::BigInt(n) => format!("the number {n}"),
@@ -56,7 +60,16 @@ pub(super) fn parse(text: &str) -> Result<Node, (String, Option<Place>)> {
     if is_too_deep(text) {
         return Err((format!("nested more than {MAX_OPEN} levels deep"), None));
     }
-    serde_yaml::from_str(text).map_err(|error| traps::explain(text, &error.to_string(), place_of(&error)))
+    let explained = |error: serde_yaml::Error| traps::explain(text, &error.to_string(), place_of(&error));
+    let read = serde_yaml::from_str(text).map_err(explained)?;
+    if let Some((message, place)) = properties::misread(text) {
+        return Err((message, Some(place)));
+    }
+    match read {
+        // A text without any node.
+        Node::Null => Ok(Node::Nothing),
+        read => Empty(read).deserialize(serde_yaml::Deserializer::from_str(text)).map_err(explained),
+    }
 }
 
 /// Maximum number of brackets that may be open at once: the parser's time grows with its square.
@@ -150,6 +163,51 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 }
 
+/// A tree as the parser gives it, which is walked again to tell a null that is written from a place where nothing stands.
+struct Empty(Node);
+
+impl<'de> DeserializeSeed<'de> for Empty {
+    type Value = Node;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        match self.0 {
+            // Any scalar may be read as the text that it is.
+            Node::Null => String::deserialize(deserializer).map(|text| if text.is_empty() { Node::Nothing } else { Node::Null }),
+            node @ (Node::Seq(_) | Node::Map(_)) => deserializer.deserialize_any(Empty(node)),
+            node => IgnoredAny::deserialize(deserializer).map(|_| node),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Empty {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("the same value as before")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node, A::Error> {
+        let Node::Seq(mut items) = self.0 else { return Ok(self.0) };
+        for item in &mut items {
+            let node = std::mem::replace(item, Node::Null);
+            *item = seq.next_element_seed(Empty(node))?.unwrap_or(Node::Nothing);
+        }
+        // The end of the list is read as well.
+        seq.next_element::<IgnoredAny>()?;
+        Ok(Node::Seq(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let Node::Map(mut entries) = self.0 else { return Ok(self.0) };
+        for (_, value) in &mut entries {
+            map.next_key::<IgnoredAny>()?;
+            *value = map.next_value_seed(Empty(std::mem::replace(value, Node::Null)))?;
+        }
+        map.next_key::<IgnoredAny>()?;
+        Ok(Node::Map(entries))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +232,10 @@ mod tests {
             ("1.0", Node::Float(1.0)),
             ("yes", Node::Str("yes".into())),
             ("~", Node::Null),
-            ("", Node::Null),
+            ("null", Node::Null),
+            ("!!null ~", Node::Null),
+            ("", Node::Nothing),
+            ("''", Node::Str(String::new())),
             ("18446744073709551615", Node::BigInt("18446744073709551615".into())),
             ("!!str 5", Node::Str("5".into())),
             ("!secret x", Node::Tagged("!secret".into())),
@@ -182,6 +243,30 @@ mod tests {
             assert_eq!(value(text), expected, "{text}");
         }
         assert!(matches!(value(".nan"), Node::Float(n) if n.is_nan()));
+    }
+
+    #[test]
+    fn a_null_that_is_written_is_told_from_nothing() {
+        let null = || Node::Null;
+        for (text, expected) in [
+            ("[~, null, '', 5, ]", vec![null(), null(), Node::Str(String::new()), Node::Int(5)]),
+            ("\n  -\n  - ~\n  - # x\n", vec![Node::Nothing, null(), Node::Nothing]),
+            ("[&a null, *a, [~]]", vec![null(), null(), Node::Seq(vec![null()])]),
+            ("[{x: &a }, *a]", vec![Node::Map(vec![(Node::Str("x".into()), Node::Nothing)]), Node::Nothing]),
+            (
+                "[{x}, {y: !t ~}, {~: ~}]",
+                vec![
+                    Node::Map(vec![(Node::Str("x".into()), Node::Nothing)]),
+                    Node::Map(vec![(Node::Str("y".into()), Node::Tagged("!t".into()))]),
+                    Node::Map(vec![(null(), null())]),
+                ],
+            ),
+        ] {
+            assert_eq!(value(text), Node::Seq(expected), "{text}");
+        }
+        for text in ["", "# x\n", "---\n"] {
+            assert_eq!(parse(text), Ok(Node::Nothing), "{text:?}");
+        }
     }
 
     #[test]

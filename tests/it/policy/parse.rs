@@ -126,7 +126,7 @@ fn each_value_that_could_be_misread_is_refused() {
         ("expireAfterSeconds: '60'", "found the string \"60\"; expected a whole number from -1 to 2147483647, such as 60"),
         ("expireAfterSeconds: ${NUMBER}", "found the string"),
         ("expireAfterSeconds:", "found nothing (null)"),
-        ("expireAfterSeconds: ~", "found nothing (null)"),
+        ("expireAfterSeconds: ~", "found null"),
         ("expireAfterSeconds: -1", "-1 goes only with a `ttlField`"),
         ("expireAfterSeconds: -2", "expected a whole number from -1 to 2147483647"),
         ("expireAfterSeconds: 2147483648", "expected a whole number from -1 to 2147483647"),
@@ -147,6 +147,14 @@ fn each_value_that_could_be_misread_is_refused() {
         ("expireAfter: 1d\n    expireAfter: 2d", "duplicate key `expireAfter`"),
         ("expireAfter: 1d\n    filter:", "`filter`: found nothing"),
         ("expireAfter: 1d\n    filter: {a: 1, a: 2}", "duplicate key `a`"),
+        ("expireAfter: 1d\n    filter: {a: &d}", "p.yaml:6:17: `&d` marks an anchor of YAML, and no `*d` uses it"),
+        ("expireAfter: 1d\n    filter: {a: &d , b: *d}", "`filter`: `a`: found nothing (null); expected a value, in quotes"),
+        ("expireAfter: 1d\n    filter:\n      a:\n      b: 1", "`filter`: `a`: found nothing (null)"),
+        ("expireAfter: 1d\n    filter: {a:1}", "`filter`: no space after the colon of `a`"),
+        ("expireAfter: 1d\n    filter: {a: !!timestamp 2026-01-01}", "the tag `!!timestamp` has no effect here"),
+        ("expireAfter: 1d\n    filter: {<<: {a: 1}}", "`filter`: merge keys (`<<`) are not supported"),
+        ("expireAfter: &x 1d\n    name: &x n\n    hint: *x", "6:11: the anchor `&x` is declared in line 5 as well"),
+        ("expireAfter: 1d\n    collation: {locale: de, strength: }", "`collation`: `strength`: found nothing (null)"),
         ("expireAfter: 1d\n    ttlField: a.b", "not a root-level field name"),
         ("expireAfter: 1d\n    ttlField: at", "holds the date itself"),
         ("expireAfter: 1d\n    dateFormat: text", "expected one of `date`, `epochSeconds`, `epochMillis`, `objectId`, `iso8601`"),
@@ -301,7 +309,7 @@ fn names_are_unique_and_default_to_the_namespace() {
 #[test]
 fn anchors_variables_and_yaml_numbers_mean_what_yaml_says() {
     let policy = parse(
-        "version: 0x1\nconnection: {uri: 'mongodb://${HOST:-x}:${PORT:-27017}'}\ncollections:\n  - &first\n    namespace: a.b\n    \
+        "version: 0x1\nconnection: {uri: 'mongodb://${HOST:-x}:${PORT:-27017}'}\ncollections:\n  - namespace: a.b\n    \
          field: x\n    expireAfter: ${KEEP}\n    filter: &f {state: done}\n  - {namespace: a.c, field: x, expireAfterSeconds: 0x10, filter: *f}\n",
     )
     .unwrap_or_else(|error| panic!("{error}"));
