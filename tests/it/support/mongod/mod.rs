@@ -2,6 +2,7 @@
 //! to do.
 
 mod binary;
+mod data;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -44,7 +45,7 @@ impl Mongod {
         let extra: Vec<String> = extra.iter().map(|arg| (*arg).to_owned()).collect();
         let mut failures = Vec::new();
         for _ in 0..5 {
-            let dir = tempfile::Builder::new().prefix("sweeper-mongod-").tempdir().expect("a temporary directory");
+            let dir = data::directory();
             let port = free_port();
             let child = launch(dir.path(), port, &extra);
             let mut mongod = Self { child, port, dir, options: String::new(), extra: extra.clone() };
