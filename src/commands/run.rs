@@ -1,7 +1,6 @@
 //! Sweeps the rules of a plan concurrently, within the limits of the run. The rules take turns between batches.
 
 pub(super) mod archiving;
-pub(super) mod confirm;
 pub(super) mod cut_short;
 pub(super) mod events;
 pub(super) mod leases;
@@ -162,14 +161,14 @@ impl Sweeping<'_> {
         let progress = &self.progress.begin(&rule.namespace.to_string(), expected);
         let Self { deployment, grant, budget, watches, .. } = self;
         let archive = self.archives.of(rule);
-        let directory = archive.as_ref().map(|archive| archive.archive.path().display().to_string());
         let shows_storage = deployment.facts.capabilities.record_order;
         let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
         let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
         let goes_by = &ready.findings.goes_by;
         let rule_sweep = Arc::new(RuleSweep::new(deployment, rule, goes_by, grant, watches, budget.leases(), archive));
-        self.session.so_far.runs(ready.index, rule_sweep.clone(), directory.clone());
+        self.session.so_far.runs(ready.index, rule_sweep.clone());
         let run = RunContext { run_id: &self.session.id, budget, progress, stop, watches };
+        let directory = rule_sweep.archive_directory();
         let outcome = sweep::sweep(rule_sweep, run, permit).await;
         if matches!(outcome.end, End::Failed(_)) && self.gone.borrow().is_none() {
             let gone = self.unless_stopped(rule, deployment.unreachable()).await.flatten();

@@ -44,7 +44,7 @@ fn of_plan(known: &Known, reason: StopReason, deployment: Option<&Deployment>) -
         None => RuleOutcome::NotSwept { window_closed: false },
         Some(RuleState::Waits) => RuleOutcome::NotBegun(Stopped { reason, lease_lost: None }),
         Some(RuleState::Ended(outcome)) => outcome.clone(),
-        Some(RuleState::Runs { since, sweep, archive }) => running(*since, sweep, archive.clone()),
+        Some(RuleState::Runs { since, sweep }) => running(*since, sweep),
     };
     let outcomes: Vec<RuleOutcome> = (0..known.plan.rules.len()).map(outcome).collect();
     let are_shared = overlap::others_deleted(&known.plan, &outcomes);
@@ -72,7 +72,7 @@ fn of_policy(session: &Session, reason: StopReason) -> Vec<RuleReport> {
 }
 
 /// Returns the outcome of a rule that ends in the middle.
-fn running(since: Instant, sweep: &RuleSweep, archive: Option<String>) -> RuleOutcome {
+fn running(since: Instant, sweep: &RuleSweep) -> RuleOutcome {
     let mut outcome = sweep.outcome_by_now();
     outcome.end = End::Partial(StopReason::Interrupted);
     outcome.uncertain = true;
@@ -83,7 +83,7 @@ fn running(since: Instant, sweep: &RuleSweep, archive: Option<String>) -> RuleOu
     RuleOutcome::Swept(Box::new(Swept {
         outcome,
         lease_lost: None,
-        archive,
+        archive: sweep.archive_directory(),
         written_bytes: None,
         never_expires: None,
         held: None,

@@ -34,7 +34,7 @@ pub(crate) struct Known {
 /// State of a rule that is swept.
 pub(crate) enum RuleState {
     Waits,
-    Runs { since: Instant, sweep: Arc<RuleSweep>, archive: Option<String> },
+    Runs { since: Instant, sweep: Arc<RuleSweep> },
     Ended(RuleOutcome),
 }
 
@@ -60,9 +60,9 @@ impl SoFar {
         }
     }
 
-    /// Notes that a rule deletes from now on. `archive` is its directory in the archive.
-    pub(crate) fn runs(&self, index: usize, sweep: Arc<RuleSweep>, archive: Option<String>) {
-        self.set(index, RuleState::Runs { since: Instant::now(), sweep, archive });
+    /// Notes that a rule deletes from now on.
+    pub(crate) fn runs(&self, index: usize, sweep: Arc<RuleSweep>) {
+        self.set(index, RuleState::Runs { since: Instant::now(), sweep });
     }
 
     /// Notes the outcome of a rule.

@@ -55,8 +55,6 @@ pub(super) struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     pub(super) fn new(sweep: Arc<RuleSweep>, run: RunContext<'a>) -> Self {
-        let weak_write_concern = sweep.deployment.facts.weakness_of(&sweep.write_concern);
-        *sweep.outcome.lock() = Outcome { weak_write_concern, ..Outcome::default() };
         let limits = &sweep.rule.limits;
         let capabilities = &sweep.deployment.facts.capabilities;
         Self {
@@ -363,7 +361,7 @@ impl<'a> Engine<'a> {
         }
         let BatchResult { deleted, unconfirmed, uncertain, error, overloaded_after, throttled, .. } = result;
         outcome.deleted += deleted;
-        outcome.unconfirmed += if outcome.weak_write_concern.is_some() { deleted } else { unconfirmed };
+        outcome.unconfirmed += if sweep.weak_write_concern().is_some() { deleted } else { unconfirmed };
         outcome.batches += 1;
         outcome.uncertain |= uncertain;
         if !sweep.is_of_children {

@@ -6,7 +6,7 @@ use crate::core::plan::outcome::{ChildCollection, Outcome};
 impl RuleSweep {
     /// Returns what became of the rule and of its children by now.
     pub(crate) fn outcome_by_now(&self) -> Outcome {
-        let mut outcome = self.outcome.lock().clone();
+        let mut outcome = Outcome { weak_write_concern: self.weak_write_concern(), ..self.outcome.lock().clone() };
         for of_children in &self.children {
             let of_child = of_children.outcome.lock();
             outcome.batches += of_child.batches;
@@ -18,6 +18,16 @@ impl RuleSweep {
             }
         }
         outcome
+    }
+
+    /// Returns the reason why no majority is asked to confirm a delete; `None` if one is.
+    pub(super) fn weak_write_concern(&self) -> Option<String> {
+        self.deployment.facts.weakness_of(&self.write_concern)
+    }
+
+    /// Returns the directory of the rule in the archive, for the report; `None` if the rule does not archive.
+    pub(crate) fn archive_directory(&self) -> Option<String> {
+        self.archive.as_ref().map(|archive| archive.archive.path().display().to_string())
     }
 
     /// Returns what became of the children that this sweep deletes.
