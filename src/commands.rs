@@ -4,6 +4,7 @@ mod archive;
 mod audit;
 mod check;
 pub mod cli;
+mod confirm;
 mod diff;
 mod every;
 mod generate;

@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
-use super::run::confirm;
+use super::confirm;
 use super::run::listen::{self, StatusPage};
 use super::run::record::{self, Record};
 use super::session::connection::Uri;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::run::confirm;
+use super::confirm;
 use super::session::Session;
 use super::session::outputs::{SingleOutput, deliver_single};
 use super::session::prepare;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bson::RawDocumentBuf;
 use tracing::error;
 
-use super::run::confirm;
+use super::confirm;
 use super::session::outputs::{SingleOutput, deliver_single};
 use super::session::{load, prepare};
 use crate::base::exit;

@@ -1,6 +1,7 @@
 //! State of one run of a command that follows a policy.
 
 pub(super) mod connection;
+mod directories;
 pub(super) mod load;
 pub(super) mod outputs;
 pub(super) mod password;

@@ -3,10 +3,11 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
+use super::confirm;
 use super::run::leases::HeldLeases;
 use super::run::locks::{self, LockWait};
 use super::run::record::Record;
-use super::run::{confirm, cut_short, events, record};
+use super::run::{cut_short, events, record};
 use super::session::Session;
 use super::session::outputs::{self, Output};
 use super::session::prepare::{self, PlanOptions};

@@ -193,13 +193,32 @@ fn below_the_commands_only_reports_know_reports() {
     assert!(knowing.is_empty(), "imports of reports:\n{}", knowing.join("\n"));
 }
 
-/// A module and the files of its own folder are one room: only circles between rooms count.
+/// A module and the files of its own folder may use each other: only circles that leave the folder count.
 #[test]
 fn no_two_files_import_each_other() {
     let modules = modules();
     let uses = uses(&modules);
     let is_own = |a: &str, b: &str| a.starts_with(&format!("{b}::")) || b.starts_with(&format!("{a}::"));
-    let next = |module: &str| uses[module].iter().copied().filter(|used| !is_own(module, used)).collect::<Vec<_>>();
+    let others = |module: &str| uses[module].iter().copied().filter(|used| !is_own(module, used)).collect();
+    let others: BTreeMap<&str, BTreeSet<&str>> = uses.keys().map(|module| (*module, others(module))).collect();
+    assert_no_circle(&others, "files");
+}
+
+/// A room is a folder or a file of a floor, with all below it.
+#[test]
+fn no_two_rooms_import_each_other() {
+    let modules = modules();
+    let mut rooms: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (module, used) in uses(&modules).into_iter().filter(|(module, _)| !is_for_tests(module)) {
+        let others = used.into_iter().map(room).filter(|used| *used != room(module));
+        rooms.entry(room(module)).or_default().extend(others);
+    }
+    assert_no_circle(&rooms, "rooms");
+}
+
+/// Fails if a walk along `uses` comes back to where it began.
+fn assert_no_circle(uses: &BTreeMap<&str, BTreeSet<&str>>, of: &str) {
+    let next = |module: &str| uses.get(module).into_iter().flatten().copied().collect::<Vec<_>>();
     let in_circle: Vec<&str> = uses.keys().copied().filter(|module| reaches(module, module, &next)).collect();
     let lines: Vec<String> = in_circle
         .iter()
@@ -207,7 +226,12 @@ fn no_two_files_import_each_other() {
         .filter(|(module, used)| reaches(used, module, &next))
         .map(|(module, used)| format!("{module} -> {used}"))
         .collect();
-    assert!(lines.is_empty(), "files that import each other:\n{}", lines.join("\n"));
+    assert!(lines.is_empty(), "{of} that import each other:\n{}", lines.join("\n"));
+}
+
+/// Returns the room of a module.
+fn room(module: &str) -> &str {
+    module.match_indices("::").nth(1).map_or(module, |(at, _)| &module[..at])
 }
 
 /// Whether a walk along `next` comes from one module to another.

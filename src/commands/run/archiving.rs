@@ -1,5 +1,4 @@
-//! Archives of a run. Their directories are tried while the run is planned, written to while it sweeps, and given a manifest when
-//! it has ended.
+//! Archives of a run: written to while it sweeps, and given a manifest when it has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,49 +7,12 @@ use std::sync::Arc;
 use tracing::warn;
 
 use crate::commands::session::Session;
+use crate::core::plan::SweepRule;
 use crate::core::plan::outcome::RuleOutcome;
-use crate::core::plan::{Decision, Plan, SweepRule};
 use crate::core::policy::ArchiveTo;
-use crate::shell::archive::directory::{self, Leftover};
-use crate::shell::archive::disk::Disk;
 use crate::shell::archive::manifest::RuleTotals;
 use crate::shell::archive::writer::Archive;
 use crate::shell::sweep::RuleArchive;
-
-/// Tries to write to the directories that the rules of a plan archive to, and fails a rule whose directory cannot be written
-/// before it begins. Warns of archives that an earlier run did not finish.
-pub(crate) fn try_directories(disk: &dyn Disk, plan: &mut Plan) {
-    let mut tried: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
-    for planned in &mut plan.rules {
-        let Decision::Sweep(SweepRule { archive: Some(to), .. }) = &mut planned.decision else { continue };
-        // One name for each directory, however the policy spells it: a run has one archive in each directory.
-        to.directory = to.directory.canonicalize().unwrap_or_else(|_| to.directory.clone());
-        let known = tried.get(&to.directory).cloned();
-        let result = known.unwrap_or_else(|| {
-            planned.warnings.extend(directory::leftovers(disk.below(&to.directory).as_ref(), &to.directory).iter().map(said));
-            disk.probe(&to.directory)
-        });
-        tried.insert(to.directory.clone(), result.clone());
-        if let Err(why) = result {
-            planned.decision = Decision::Fail(why);
-        }
-    }
-}
-
-/// Returns the warning of an archive that an earlier run did not finish.
-fn said(leftover: &Leftover) -> String {
-    match leftover {
-        Leftover::Archive(path) => format!(
-            "the archive `{path}` was not finished by the run that wrote it: `sweeper restore {path}` reads what is whole in it; \
-             remove it when it is no longer needed",
-            path = path.display()
-        ),
-        Leftover::Empty(path) => format!(
-            "the archive `{}` is empty: the run that created it was ended before it archived or deleted a document; `rmdir` removes it",
-            path.display()
-        ),
-    }
-}
 
 /// Archives that a sweep writes: one in each directory that its rules name.
 pub(crate) struct Archives(BTreeMap<PathBuf, Arc<Archive>>);

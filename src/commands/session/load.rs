@@ -48,7 +48,7 @@ fn policy(options: &Common, uri_given: bool) -> Result<Policy, Failure> {
         let cut = format!(
             "policy `{path}`: line {line}, the last one, has no newline at its end; expected one, without it the rest may be missing"
         );
-        let hint = "if the policy is whole, end its last line; write a new policy beside the old one, then rename it";
+        let hint = "if the policy is whole, end its last line; write a new policy under another name, then rename it";
         return Err(Failure::usage(cut).also("nothing was contacted").hint(hint));
     }
     let policy = parse::parse(&path, &text, &|name| std::env::var(name).ok(), uri_given)

@@ -7,7 +7,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use crate::base::failure::Failure;
 use crate::base::stop::Stop;
 use crate::base::text::clean;
-use crate::commands::run::confirm::answer_to;
+use crate::commands::confirm::answer_to;
 
 /// The state of a terminal that does not show what is typed. Dropped, it shows it again.
 struct Hidden(Termios);

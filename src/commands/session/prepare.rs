@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use bson::DateTime;
 
-use super::Session;
+use super::{Session, directories};
 use crate::base::exit;
 use crate::base::failure::Failure;
-use crate::commands::run::archiving;
 use crate::core::facts::NamespaceFacts;
 use crate::core::plan::{self, ChildRule, Plan, PlannedRule, RunFacts};
 use crate::core::policy::namespace::Namespace;
@@ -90,7 +89,7 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
     if let Some((approval, max_age)) = options.approval {
         approval.hold_against(&session.policy, &deployment.facts, max_age, &mut plan);
     }
-    archiving::try_directories(session.disk.as_ref(), &mut plan);
+    directories::try_these(session.disk.as_ref(), &mut plan);
     if let Some(journal) = &session.policy.journal {
         warn_of_unclaimed(&deployment, journal, &mut plan).await;
     }
