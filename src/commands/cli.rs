@@ -70,8 +70,8 @@ pub enum Command {
     Diff(DiffArgs),
     /// Show the last runs that were recorded
     ///
-    /// Reads the collection that `history` of the policy names. With --only, the counts are the counts of the selected rules,
-    /// else of whole runs.
+    /// Reads the collection that `history` of the policy names. With --only, the counts cover the selected rules,
+    /// otherwise whole runs.
     #[command(after_help = help::HISTORY_EXAMPLES)]
     History(HistoryArgs),
     /// Explain why one document is deleted or kept

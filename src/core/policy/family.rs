@@ -47,7 +47,7 @@ pub(super) fn read(map: &Mapping, journal: Option<&Namespace>) -> Option<ChildPo
     let mut children = Vec::new();
     if let Some(bucket) = map.optional(&keys::GRIDFS) {
         if parents.collection != format!("{bucket}.files") {
-            map.problem(key, "`gridfs`: the namespace is not that of its files; expected `DATABASE.BUCKET.files`");
+            map.problem(key, "`gridfs`: the namespace does not name its files; expected `DATABASE.BUCKET.files`");
             return None;
         }
         let chunks = Namespace { database: parents.database.clone(), collection: format!("{bucket}.chunks") };

@@ -51,7 +51,7 @@ impl ConnectObstacle {
             }
             Self::Authentication => "check user, password and `authSource` of the connection string",
             Self::ReplicaSet => {
-                "correct `replicaSet` in the connection string, or check that host and port are those of the set that you mean"
+                "correct `replicaSet` in the connection string, or check that host and port belong to the set that you mean"
             }
             Self::MemberNames => {
                 "let this machine resolve and reach the names of the members, or add `directConnection=true` to use only the server that is named"
@@ -64,7 +64,7 @@ impl ConnectObstacle {
                 "connect by a name that is in the certificate, or give the server a certificate for this name (subjectAltName)"
             }
             Self::AuthorityAsServer => {
-                "give the server a certificate of its own, signed by the authority: one that `openssl req -x509` makes is that of an authority \
+                "give the server a certificate of its own, signed by the authority: `openssl req -x509` makes the certificate of an authority \
                  unless it gets `-addext basicConstraints=critical,CA:FALSE`"
             }
             Self::Dates => "renew the server's certificate; if its dates are right, set the clock of this machine",
@@ -74,9 +74,9 @@ impl ConnectObstacle {
             Self::ClientCertificate | Self::ClosedAfterHandshake => {
                 "the server may ask for a certificate of the client: name it with `tlsCertificateKeyFile=` in the connection string"
             }
-            Self::NoTls => "leave out `tls=true` if the server has no TLS, and check that the port is that of a MongoDB server",
+            Self::NoTls => "leave out `tls=true` if the server has no TLS, and check that a MongoDB server listens on the port",
             Self::Closed if !with_tls => {
-                "add `tls=true` to the connection string if the server accepts only TLS, and check that the port is that of a MongoDB server"
+                "add `tls=true` to the connection string if the server accepts only TLS, and check that a MongoDB server listens on the port"
             }
             Self::Closed | Self::ClosedInHandshake => {
                 "leave out `tls=true` if the server has no TLS; otherwise look for the reason in the log of the server"
@@ -87,7 +87,7 @@ impl ConnectObstacle {
     }
 }
 
-/// Says in words for people why a connection broke, if the words are known. The words are the words of rustls 0.23 (`error.rs`),
+/// Says in words for people why a connection broke, if the words are known. They are taken from rustls 0.23 (`error.rs`),
 /// tokio-rustls 0.26, the standard library and the operating system; none of them reports the reason in another way through the
 /// driver.
 pub(crate) fn known(words: &str) -> Option<(ConnectObstacle, String)> {

@@ -13,7 +13,7 @@ pub(crate) struct Charge {
     pub namespace: String,
     pub units: f64,
     pub at: Instant,
-    /// Whether the units are the units of the account's metadata.
+    /// Whether the units belong to the account's metadata.
     pub of_metadata: bool,
 }
 
