@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 /// The file system in memory that Linux has.
 const MEMORY: &str = "/dev/shm";
-/// Bytes that have to be free there: the servers of a whole run of the tests need a quarter of it.
+/// Bytes that have to be free there: the servers of a whole run of the tests use up to five gigabytes.
 const ROOM: u64 = 8 << 30;
 const PREFIX: &str = "sweeper-mongod-";
 

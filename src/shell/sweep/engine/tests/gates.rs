@@ -65,13 +65,13 @@ fn rate(rate: u32, taken: u64) -> Option<RateLimit> {
 
 #[tokio::test(start_paused = true)]
 async fn a_rule_rests_after_a_slow_batch_and_waits_for_its_rate() {
-    let sweep = Arc::new(sweep());
-    let rested = with_engine(&sweep, async |engine| {
+    let (first, second) = (Arc::new(sweep()), Arc::new(sweep()));
+    let rested = with_engine(&first, async |engine| {
         engine.gates.rests_until = Instant::now() + MS(3000);
         admitted(engine).await
     });
     assert_eq!(rested.await, (MS(3000), waited(Wait::Latency, 3000)));
-    let held_back = with_engine(&sweep, async |engine| {
+    let held_back = with_engine(&second, async |engine| {
         engine.gates.rate = rate(10, 20);
         admitted(engine).await
     });
