@@ -164,6 +164,7 @@ pub mod base {
     pub(crate) mod pause_file;
     pub(crate) mod progress;
     pub(crate) mod secrets;
+    pub mod signals;
     pub(crate) mod stop;
     pub(crate) mod terminal;
     pub mod text;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, Barrier};
 
-use ttl_sweeper::base::{exit, failure, log};
+use ttl_sweeper::base::{exit, failure, log, signals};
 use ttl_sweeper::commands;
 use ttl_sweeper::commands::cli::{self, Cli, Command};
 
@@ -19,6 +19,7 @@ const MIN_FILES: usize = 8;
 const MIN_THREADS: usize = 3;
 
 fn main() -> ExitCode {
+    signals::hold_back();
     let args: Vec<_> = std::env::args_os().collect();
     if args.len() < 2 {
         // clap's `arg_required_else_help` does not apply if the environment sets an option.
@@ -35,6 +36,10 @@ fn main() -> ExitCode {
         // The help or the version, which was asked for.
         Err(cause) => cause.exit(),
     };
+    // A sweep lets them through as soon as it listens to them.
+    if !matches!(&cli.command, Command::Sweep(_)) {
+        signals::let_through();
+    }
     let stays = matches!(&cli.command, Command::Sweep(args) if args.every.is_some());
     log::install(cli.common.log_format, cli.common.verbose, cli.common.quiet, stays);
     let quiet = cli.common.quiet;

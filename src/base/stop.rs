@@ -15,10 +15,14 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::base::failure::Failure;
-use crate::base::{exit, machine, terminal};
+use crate::base::{exit, machine, signals, terminal};
 
 /// Time for a report after the second signal; a third one ends the process without it.
 const MAX_LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Time after the first signal at which a run no longer waits for anything, and says what it knows. A container has ten seconds
+/// before it is killed.
+pub(crate) const MAX_TIME_TO_END: Duration = Duration::from_secs(8);
 
 /// Interval between two looks for a file that stops or pauses runs.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -97,6 +101,7 @@ impl Stop {
             terminal::settle();
             std::process::exit(i32::from(code));
         });
+        signals::let_through();
         Ok(Self { signals, again, has_last_words, is_idle, file: None, end: None })
     }
 
@@ -133,12 +138,18 @@ impl Stop {
         self.again.borrow().or(*self.signals.borrow())
     }
 
-    /// Waits for the second signal. From then on the process has a short time to end by itself.
-    pub(crate) async fn asked_again(&self) {
+    /// Waits until the run has to end whatever it waits for, and returns the reason: a second signal, or too long a time after
+    /// the first. From then on the process has a short time to end by itself.
+    pub(crate) async fn must_end(&self) -> String {
         self.has_last_words.store(true, Ordering::Relaxed);
-        if self.again.clone().wait_for(Option::is_some).await.is_err() {
-            // The listener lives as long as the runtime; without it no signal can come.
-            std::future::pending::<()>().await;
+        let too_long = async {
+            come(&self.signals).await;
+            tokio::time::sleep(MAX_TIME_TO_END).await;
+        };
+        tokio::select! {
+            biased;
+            () = come(&self.again) => "a second signal ended the run at once".to_owned(),
+            () = too_long => format!("the run ended {} s after the signal, without the answers that it waited for", MAX_TIME_TO_END.as_secs()),
         }
     }
 
@@ -152,13 +163,6 @@ impl Stop {
 
     /// Waits until the run is asked to stop.
     pub(crate) async fn asked(&self) {
-        let mut signals = self.signals.clone();
-        let by_signal = async {
-            if signals.wait_for(Option::is_some).await.is_err() {
-                // The listener lives as long as the runtime; without it no signal can come.
-                std::future::pending::<()>().await;
-            }
-        };
         let by_file = async {
             let is_seen = match self.file.clone() {
                 Some(mut file) => file.wait_for(|seen| *seen).await.is_ok(),
@@ -176,7 +180,7 @@ impl Stop {
         };
         tokio::select! {
             biased;
-            () = by_signal => {}
+            () = come(&self.signals) => {}
             () = by_file => {}
             () = by_end => {}
         }
@@ -214,6 +218,14 @@ impl Stop {
             None => (exit::LIMIT, "stopped by the maximum duration"),
         };
         Failure { is_stop: true, ..Failure::cannot_run(format!("{why}; {nothing}")).exit_code(exit_code) }
+    }
+}
+
+/// Waits until a signal has come.
+async fn come(signal: &watch::Receiver<Option<u8>>) {
+    if signal.clone().wait_for(Option::is_some).await.is_err() {
+        // The listener lives as long as the runtime; without it no signal can come.
+        std::future::pending::<()>().await;
     }
 }
 
@@ -342,6 +354,21 @@ mod tests {
         drop(sender);
         assert!(tokio::time::timeout(Duration::from_millis(20), stop.asked()).await.is_err());
         assert!(!stop.is_asked());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_has_to_end_some_time_after_a_signal_and_not_after_other_requests() {
+        let (sender, stop) = stop();
+        let begun = Instant::now();
+        let stop = stop.with_end(Some(begun));
+        assert!(tokio::time::timeout(Duration::from_secs(60), stop.must_end()).await.is_err());
+        sender.send_replace(Some(exit::TERMINATED));
+        let begun = Instant::now();
+        let why = stop.must_end().await;
+        assert_eq!(
+            (why.as_str(), begun.elapsed().as_secs()),
+            ("the run ended 8 s after the signal, without the answers that it waited for", 8)
+        );
     }
 
     #[test]

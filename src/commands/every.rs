@@ -46,6 +46,7 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
     outputs::check_conflicts(options, Some(args))?;
     // A service manager may ask for the policy to be read again as soon as the process is there.
     let hangup = signal(SignalKind::hangup())?;
+    let stop = Stop::listen_but_to_hangups()?;
     #[cfg(target_os = "linux")]
     if let Err(cause) = ready::tell() {
         warn!("telling the service manager that the process is ready: {cause}; it may end a process that it waits for");
@@ -55,7 +56,7 @@ pub(super) async fn command(options: &Common, args: &SweepArgs, every: Duration,
     let mut record = Record::new(args, args.listen.map(|_| page.clone()));
     record.open()?;
     let started = async {
-        let started = start(options, args, id, &page)?;
+        let started = start(stop, options, args, id, &page).await?;
         if let Some(address) = args.listen {
             listen::listen(address, page.clone()).await?;
         }
@@ -137,7 +138,8 @@ struct First {
     outputs: Vec<Output>,
 }
 
-fn start(
+async fn start(
+    stop: Stop,
     options: &Common,
     args: &SweepArgs,
     id: &str,
@@ -147,7 +149,7 @@ fn start(
         let failure = Failure::usage("--every: does not ask before each run; nothing was contacted");
         return Err(failure.hint("say --yes, once `sweep --dry-run` shows what you expect").into());
     }
-    let (session, outputs) = Session::begin_to_stay(options, id)?;
+    let (session, outputs) = Session::begin_under(stop, options, id).await?;
     session.need_uri()?;
     let Session { policy, uri, stop, .. } = session;
     Ok((Reloadable { policy, uri, page: args.listen.map(|_| page.clone()) }, stop, outputs))

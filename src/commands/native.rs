@@ -13,6 +13,7 @@ use super::session::prepare;
 use crate::base::exit;
 use crate::base::failure::Failure;
 use crate::base::instant::Instant;
+use crate::base::stop;
 use crate::base::text::plural;
 use crate::commands::cli::{Common, NativeApplyArgs, NativeCommand};
 use crate::core::facts::Scope;
@@ -27,7 +28,7 @@ use crate::shell::server::look::{catalog, overdue};
 use crate::shell::server::own::native_ttl;
 
 /// Maximum time to wait for a change that is under way after a signal.
-const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
+const MAX_LAST_WAIT: Duration = stop::MAX_TIME_TO_END;
 
 /// Runs the command and writes its report. Returns the exit code.
 pub(super) async fn command(options: &Common, command: &NativeCommand, id: &str) -> anyhow::Result<u8> {

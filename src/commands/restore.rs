@@ -15,7 +15,7 @@ use super::session::{load, prepare};
 use crate::base::exit;
 use crate::base::failure::Failure;
 use crate::base::instant::millis;
-use crate::base::stop::Stop;
+use crate::base::stop::{self, Stop};
 use crate::base::text::{page, plural};
 use crate::commands::cli::{Common, RestoreArgs};
 use crate::core::policy::namespace::{Namespace, NamespacePattern};
@@ -40,7 +40,7 @@ const MAX_CHUNK: MaxChunk = (1000, 8 * 1024 * 1024);
 const MAX_BILLED_CHUNK: MaxChunk = (100, 1024 * 1024);
 
 /// Maximum time to wait for an insert that is under way after a signal.
-const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
+const MAX_LAST_WAIT: Duration = stop::MAX_TIME_TO_END;
 
 /// A file of the archive and the collection to restore it to.
 pub(super) struct Part {

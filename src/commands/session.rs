@@ -86,34 +86,44 @@ impl Session {
     ///
     /// Errors: a wrong command line or policy, or an output that cannot be written; nothing was contacted.
     pub(super) fn begin(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
-        Self::begin_with(options, id, load::load, Stop::listen)
+        Self::begin_with(options, id, load::load)
     }
 
-    /// Does the same for a process that stays, and reads its policy again on SIGHUP.
+    /// Does the same for a process that listens to signals already. They also end the wait for a policy from standard input.
     ///
-    /// Errors: as for [`Self::begin`].
-    pub(super) fn begin_to_stay(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
-        Self::begin_with(options, id, load::load, Stop::listen_but_to_hangups)
+    /// Errors: as for [`Self::begin`], or the process was asked to stop.
+    pub(super) async fn begin_under(stop: Stop, options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
+        let outputs = outputs::pair(options)?;
+        let of_policy = options.clone();
+        let loaded = async {
+            tokio::task::spawn_blocking(move || load::load(&of_policy))
+                .await
+                .map_err(anyhow::Error::from)?
+                .map_err(anyhow::Error::from)
+        };
+        let (policy, uri) = stop.idle(stop.or_fail("nothing was contacted", loaded)).await?;
+        let outputs = outputs::open(outputs)?;
+        refuse_invisible(&policy)?;
+        Ok((Self::new(options, id, policy, uri, stop), outputs))
     }
 
     /// Does the same for a command that connects to nothing, and needs no secret.
     ///
     /// Errors: as for [`Self::begin`].
     pub(super) fn begin_offline(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
-        Self::begin_with(options, id, load::offline, Stop::listen)
+        Self::begin_with(options, id, load::offline)
     }
 
     fn begin_with(
         options: &Common,
         id: &str,
         load: fn(&Common) -> Result<(Policy, Uri), Failure>,
-        listen: fn() -> std::io::Result<Stop>,
     ) -> anyhow::Result<(Self, Vec<Output>)> {
         let outputs = outputs::pair(options)?;
         let (policy, uri) = load(options)?;
         let outputs = outputs::open(outputs)?;
         refuse_invisible(&policy)?;
-        Ok((Self::new(options, id, policy, uri, listen()?), outputs))
+        Ok((Self::new(options, id, policy, uri, Stop::listen()?), outputs))
     }
 
     /// Begins a command with a single output. Accepts rules that cannot be swept.

@@ -14,10 +14,11 @@ use super::session::prepare::{self, PlanOptions};
 use super::survey::Level;
 use super::survey::holds::RunHolds;
 use super::{run, survey};
+use crate::base::exit;
 use crate::base::failure::{self, Failure};
 use crate::base::machine::wall_clock;
 use crate::base::pause_file::PauseFile;
-use crate::base::{exit, stop};
+use crate::base::stop::{self, Stop};
 use crate::commands::cli::{Common, SweepArgs};
 use crate::core::plan::estimate::RunCaps;
 use crate::core::plan::findings::{Findings, Remaining};
@@ -35,9 +36,10 @@ use crate::shell::sweep::Limits;
 /// Errors: a usage error, no connection, a lock that is held, or no confirmation; nothing was deleted then.
 pub(super) async fn command(options: &Common, args: &SweepArgs, id: &str) -> anyhow::Result<u8> {
     outputs::check_conflicts(options, Some(args))?;
+    let stop = Stop::listen()?;
     let mut record = Record::new(args, None);
     record.open()?;
-    let begun = Session::begin(options, id).and_then(|(session, outputs)| {
+    let begun = Session::begin_under(stop, options, id).await.and_then(|(session, outputs)| {
         session.need_uri()?;
         Ok((session, outputs))
     });
@@ -61,19 +63,20 @@ pub(super) async fn once(
     let swept = async {
         let (session, outputs) = begun?;
         let session = with_ends(session, args)?;
-        let report = tokio::select! {
+        let why = tokio::select! {
             biased;
             swept = sweep(&session, args) => return Ok((swept?, outputs, None)),
-            () = session.stop.asked_again() => cut_short::report(&session, caps(&session, args), args.dry_run),
+            why = session.stop.must_end() => why,
         };
-        cut_short::warn_of_the_end(&session);
+        let report = cut_short::report(&session, caps(&session, args), args.dry_run, &why);
+        cut_short::warn_of_the_end(&session, &why);
         Ok((report, outputs, Some(session)))
     };
     let (report, outputs, cut_short) = swept.await.inspect_err(|cause| record.failed(cause))?;
     let report = if args.detailed_exitcode { report.with_detailed_exit_code() } else { report };
     let exit_code = outputs::deliver(options, &report, outputs);
     let ended = EndedSweep { exit_code: record.ended(&report, exit_code), said: report::reason(&report) };
-    // Last, because the process has only a moment left after a second signal.
+    // Last, because the process has only a moment left.
     if let Some(session) = cut_short {
         record::end_at_once(&session, args.dry_run, &Ok(report)).await;
     }
@@ -102,7 +105,8 @@ pub(super) async fn sweep(session: &Session, args: &SweepArgs) -> anyhow::Result
             if !session.options.quiet {
                 failure::log(&cause, false);
             }
-            Ok(cut_short::report(session, caps(session, args), args.dry_run))
+            // No rule has begun.
+            Ok(cut_short::report(session, caps(session, args), args.dry_run, ""))
         }
         swept => swept,
     };

@@ -1,5 +1,5 @@
-//! The report of a sweep that cannot wait for its end: a second signal ends it at once, or it is asked to stop before its first
-//! delete.
+//! The report of a sweep that cannot wait for its end: a second signal ends it at once, nothing that it waits for answers after
+//! the first one, or it is asked to stop before its first delete.
 
 use tokio::time::Instant;
 use tracing::warn;
@@ -18,14 +18,14 @@ use crate::core::report::{Report, ReportCommand, RuleReport, RunRecord, overlap}
 use crate::shell::server::Deployment;
 use crate::shell::sweep::{RuleSweep, asked_reason};
 
-/// Returns the report of a run that ends now, however far it came. The counts of the rules that were being swept are lower
-/// bounds.
-pub(crate) fn report(session: &Session, limits: RunCaps, dry_run: bool) -> Report {
+/// Returns the report of a run that ends now, however far it came; `why` is the reason. The counts of the rules that were being
+/// swept are lower bounds.
+pub(crate) fn report(session: &Session, limits: RunCaps, dry_run: bool, why: &str) -> Report {
     let reason = asked_reason(&session.stop);
     let deployment = session.connected.get();
     let known = session.so_far.known();
     let rules = match known.as_ref() {
-        Some(known) => of_plan(known, reason, deployment),
+        Some(known) => of_plan(known, reason, deployment, why),
         None => of_policy(session, reason),
     };
     let record = RunRecord {
@@ -39,12 +39,12 @@ pub(crate) fn report(session: &Session, limits: RunCaps, dry_run: bool) -> Repor
     Report::new(record, rules).billed(deployment.and_then(Deployment::units_spent))
 }
 
-fn of_plan(known: &Known, reason: StopReason, deployment: Option<&Deployment>) -> Vec<RuleReport> {
+fn of_plan(known: &Known, reason: StopReason, deployment: Option<&Deployment>, why: &str) -> Vec<RuleReport> {
     let outcome = |index| match known.rules.get(&index) {
         None => RuleOutcome::NotSwept { window_closed: false },
         Some(RuleState::Waits) => RuleOutcome::NotBegun(Stopped { reason, lease_lost: None }),
         Some(RuleState::Ended(outcome)) => outcome.clone(),
-        Some(RuleState::Runs { since, sweep }) => running(*since, sweep),
+        Some(RuleState::Runs { since, sweep }) => running(*since, sweep, why),
     };
     let outcomes: Vec<RuleOutcome> = (0..known.plan.rules.len()).map(outcome).collect();
     let are_shared = overlap::others_deleted(&known.plan, &outcomes);
@@ -71,15 +71,15 @@ fn of_policy(session: &Session, reason: StopReason) -> Vec<RuleReport> {
     rules.into_iter().map(rule).collect()
 }
 
-/// Returns the outcome of a rule that ends in the middle.
-fn running(since: Instant, sweep: &RuleSweep) -> RuleOutcome {
+/// Returns the outcome of a rule that ends in the middle; `why` is the reason.
+fn running(since: Instant, sweep: &RuleSweep, why: &str) -> RuleOutcome {
     let mut outcome = sweep.outcome_by_now();
     outcome.end = End::Partial(StopReason::Interrupted);
     outcome.uncertain = true;
     for children in outcome.children.iter_mut().flat_map(|children| &mut children.collections) {
         children.uncertain = true;
     }
-    let in_flight = "a second signal ended the run at once: a delete command may be in flight, so the count is a lower bound";
+    let in_flight = format!("{why}: a delete command may be in flight, so the count is a lower bound");
     RuleOutcome::Swept(Box::new(Swept {
         outcome,
         lease_lost: None,
@@ -88,20 +88,19 @@ fn running(since: Instant, sweep: &RuleSweep) -> RuleOutcome {
         never_expires: None,
         held: None,
         pressure_unknown: None,
-        warnings: vec![in_flight.to_owned()],
+        warnings: vec![in_flight],
         duration_ms: millis(since.elapsed()),
     }))
 }
 
-/// Says that a second signal ended the run, and what it leaves behind.
-pub(crate) fn warn_of_the_end(session: &Session) {
-    const AT_ONCE: &str = "a second signal ended the run at once";
+/// Says why the run ended, and what it leaves behind.
+pub(crate) fn warn_of_the_end(session: &Session, why: &str) {
     if !session.so_far.known().as_ref().is_some_and(|known| known.has_begun) {
-        return warn!("{AT_ONCE}; nothing was deleted");
+        return warn!("{why}; nothing was deleted");
     }
     let leases = session.policy.lock.as_ref().map(|_| "its leases end by themselves");
     let archive = session.policy.rules.iter().any(|rule| rule.archive.is_some());
     let archive = archive.then_some("its archive has no manifest, and is read from its journal");
     let left: String = [leases, archive].into_iter().flatten().map(|left| format!("; {left}")).collect();
-    warn!("{AT_ONCE}: the counts are those of the replies that came, and may be too low{left}");
+    warn!("{why}: the counts are those of the replies that came, and may be too low{left}");
 }

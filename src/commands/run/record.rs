@@ -37,7 +37,7 @@ const MAX_METRICS_BYTES: u64 = 64 << 20;
 /// Maximum time to wait for the history after the run had to end.
 const MAX_LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// Maximum time to wait for the history after a second signal.
+/// Maximum time to wait for the history of a run that has ended without the answers that it waited for.
 const MAX_LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Records the end of a sweep, with or without a report.
@@ -159,16 +159,23 @@ pub(crate) async fn end(session: &Session, dry_run: bool, swept: &anyhow::Result
         session.stop.asked_for(MAX_LAST_WAIT).await;
         format!("no answer within {} s after the run had to end", MAX_LAST_WAIT.as_secs())
     };
-    end_in_time(session, dry_run, swept, time_is_over, "the run itself is not affected, but there it may stay as running").await;
+    end_in_time(
+        session,
+        dry_run,
+        swept,
+        time_is_over,
+        "the run itself is not affected, but there it may stay as running, also after later runs",
+    )
+    .await;
 }
 
-/// Does the same as [`end`] after a second signal, when the process has only a moment left.
+/// Does the same as [`end`] for a run that was cut short, when the process has only a moment left.
 pub(crate) async fn end_at_once(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
     let time_is_over = async {
         tokio::time::sleep(MAX_LAST_WORD).await;
-        format!("no answer within {} s after the second signal", MAX_LAST_WORD.as_secs())
+        format!("no answer within {} s at the end of the run", MAX_LAST_WORD.as_secs())
     };
-    end_in_time(session, dry_run, swept, time_is_over, "it has the run as running").await;
+    end_in_time(session, dry_run, swept, time_is_over, "there it stays as running, also after later runs").await;
 }
 
 /// Records the end of a sweep until the time is over. `meaning` says what it means if that fails.

@@ -19,8 +19,8 @@ use crate::shell::server::wire::transport::{Batches, Patience, ServerCommand, Tr
 use crate::testing::machines::Machine;
 use crate::testing::model::Client;
 
-/// Longest time that a run may take to end, once it has to: 5 s, and 10 s more for the reply to a delete.
-const MAX_END: Duration = Duration::from_secs(16);
+/// Longest time that a run may take to end, once it has to: 5 s, and 6 s more for the reply to a delete.
+const MAX_END: Duration = Duration::from_secs(12);
 
 /// The connection of one run.
 pub(super) struct Link {

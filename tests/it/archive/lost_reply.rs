@@ -95,7 +95,7 @@ async fn a_signal_during_a_lost_reply_leaves_lower_bounds() {
     let ran = end(child).await;
     let report: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
     assert_eq!((ran.code, counts(&report)), (Some(143), [json!(0), json!(0), json!(0), json!(true)]), "{ran:?}");
-    assert!(report["namespaces"][0]["error"].as_str().unwrap().contains("no answer within 10 s after the signal"), "{ran:?}");
+    assert!(report["namespaces"][0]["error"].as_str().unwrap().contains("no answer within 8 s after the signal"), "{ran:?}");
     let (rerun, ran) = restored(&proxied.case, &run, &[]).await;
     assert_eq!((ran.code, counts(&rerun)), (Some(0), [json!(0), json!(0), json!(10), json!(false)]), "{ran:?}");
     assert_eq!(raw(&proxied.case, "c").await, before);

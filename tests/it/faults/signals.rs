@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::faults::{
-    alone, dated, days, end, fail_commands, fill_many, pause_deletes, resume_deletes, running, signal, slow_down, start,
+    Stopped, alone, dated, days, end, fail_commands, fill_many, pause_deletes, resume_deletes, running, signal, slow_down, start,
     until_heard, until_running,
 };
 use crate::support::said::Said;
@@ -264,9 +264,37 @@ async fn a_history_that_does_not_answer_after_a_second_signal_has_the_run_as_run
     assert_eq!(ran.code, Some(130), "{ran:?}");
     assert!(ran.stdout.contains("deleted at least 0 documents by 1 rule"), "the report comes first: {ran:?}");
     let said = said.into_text();
-    assert!(said.contains("no answer within 1 s after the second signal; it has the run as running"), "{said}");
+    assert!(
+        said.contains("no answer within 1 s at the end of the run; there it stays as running, also after later runs"),
+        "{said}"
+    );
     let run = case.collection("runs").find_one(doc! {}).await.expect("an answer").expect("the document of the run");
     assert_eq!(run.get_str("status").ok(), Some("running"), "{run}");
+}
+
+/// A container has ten seconds from the first signal on.
+#[tokio::test]
+async fn a_server_that_falls_silent_does_not_hold_up_the_end_of_a_run_and_the_report_says_what_is_known() {
+    let (mongod, case) = alone().await;
+    case.fill("c", dated(0..100, days(-3))).await;
+    pause_deletes(&case.client).await;
+    let rules = RULES.lines().next().unwrap().to_owned() + "\nhistory: {collection: DB.runs}\n";
+    let mut child = start(case.command(&rules, &["sweep", "--format", "json"]));
+    until_running(&case.client, "delete").await;
+    let said = Said::by(&mut child);
+    let stopped = Stopped::new(mongod.child.id());
+    signal(&child, "TERM");
+    let report = read(end(child).await);
+    drop(stopped);
+    assert_eq!(report.ran.code, Some(143), "{report:?}");
+    let values = ["status", "reason", "deletedCount", "uncertain"].map(|key| report.rule(0, key).clone());
+    assert_eq!(values, [serde_json::json!("partial"), "interrupted".into(), 0.into(), true.into()], "{report:?}");
+    let said = said.into_text();
+    assert!(said.contains("the run ended 8 s after the signal, without the answers that it waited for"), "{said}");
+    assert!(
+        said.contains("no answer within 1 s at the end of the run; there it stays as running, also after later runs"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

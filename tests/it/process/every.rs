@@ -2,6 +2,7 @@
 //! process.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::process::Child;
 use std::time::Duration;
 
@@ -197,6 +198,42 @@ async fn a_hangup_reads_the_policy_anew_and_keeps_the_old_one_where_the_new_one_
     let reports = reports(&ran.stdout);
     let hashes: BTreeSet<String> = reports.iter().map(|report| report["policy"]["sha256"].to_string()).collect();
     assert_eq!(hashes.len(), 2, "{ran:?}");
+}
+
+/// The policy is a pipe, so that the process reads it until the test has written it.
+#[tokio::test]
+async fn a_signal_that_comes_before_the_policy_is_read_is_heard() {
+    let case = Case::new().await;
+    let pipe = case.dir.path().join("pipe");
+    let reading = async || {
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let path = pipe.clone();
+        // It opens once the process has opened it as well.
+        let opened = tokio::task::spawn_blocking(move || std::fs::OpenOptions::new().write(true).open(path));
+        (wrong(&case, &["--every", "30d", "-p", pipe.to_str().unwrap()]), opened)
+    };
+    let (command, opened) = reading().await;
+    let mut child = start(command);
+    let said = Said::by(&mut child);
+    let mut written = opened.await.unwrap().unwrap();
+    signal(&child, "HUP");
+    let policy = std::fs::read(case.policy(RULE)).unwrap();
+    std::fs::remove_file(&pipe).unwrap();
+    std::fs::write(&pipe, &policy).unwrap();
+    written.write_all(&policy).unwrap();
+    drop(written);
+    said.until("read again").await;
+    signal(&child, "TERM");
+    assert_eq!(end(child).await.code, Some(143));
+
+    std::fs::remove_file(&pipe).unwrap();
+    let (command, opened) = reading().await;
+    let child = start(command);
+    let _open = opened.await.unwrap().unwrap();
+    signal(&child, "TERM");
+    let ran = end(child).await;
+    assert_eq!(ran.code, Some(143), "{ran:?}");
+    assert!(ran.stderr.contains("interrupted; nothing was contacted"), "{ran:?}");
 }
 
 /// systemd sends SIGHUP as soon as a service is ready, such as for `systemctl reload` right after `start`.

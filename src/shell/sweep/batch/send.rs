@@ -16,7 +16,7 @@ use crate::shell::server::delete::{self, DeleteError, Reply};
 use crate::shell::sweep::RuleSweep;
 
 /// Maximum time to wait for the reply to a delete after the sweep has ended.
-const MAX_LAST_WAIT: Duration = Duration::from_secs(10);
+const MAX_LAST_WAIT: Duration = Duration::from_secs(6);
 
 /// The delete commands that were sent for a restriction.
 pub(crate) struct Sent {
