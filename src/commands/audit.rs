@@ -28,7 +28,7 @@ pub(super) async fn command(options: &Common, args: &AuditArgs, id: &str) -> any
     session.need_uri()?;
     let report = audit(&session, args).await?;
     let report = if args.detailed_exitcode { report.with_detailed_exit_code() } else { report };
-    Ok(outputs::deliver(options, &report, outputs))
+    Ok(outputs::deliver(options, &report, outputs, false))
 }
 
 async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {

@@ -25,7 +25,7 @@ pub(super) async fn command(options: &Common, args: &CheckArgs, id: &str) -> any
     outputs::check_conflicts(options, None)?;
     let (session, outputs) = if args.connect { Session::begin(options, id)? } else { Session::begin_offline(options, id)? };
     let report = if args.connect { connected(&session, args).await? } else { offline(&session)? };
-    Ok(outputs::deliver(options, &report, outputs))
+    Ok(outputs::deliver(options, &report, outputs, false))
 }
 
 /// Checks what can be checked without a server. The policy itself was validated when it was read.

@@ -79,7 +79,7 @@ async fn repeat(
     mut hangup: Signal,
     first: First,
 ) -> anyhow::Result<u8> {
-    let schedule = Schedule::new(every, fastrand::f64());
+    let schedule = Schedule::new(every);
     let (mut first, mut is_first, mut is_held_back) = (Some(first), true, false);
     loop {
         let mut ended = None;
@@ -106,7 +106,7 @@ async fn repeat(
         if let Some(code) = stop.exit_code() {
             return Ok(code);
         }
-        let (next, begun) = (schedule.next(since_1970()), Instant::now());
+        let (next, begun) = (schedule.next(since_1970(), fastrand::f64()), Instant::now());
         match ended {
             // A run that did not end well has said so itself.
             Some(EndedSweep { exit_code: exit::DONE | exit::FOUND, said }) => {

@@ -74,7 +74,7 @@ pub(super) async fn once(
     };
     let (report, outputs, cut_short) = swept.await.inspect_err(|cause| record.failed(cause))?;
     let report = if args.detailed_exitcode { report.with_detailed_exit_code() } else { report };
-    let exit_code = outputs::deliver(options, &report, outputs);
+    let exit_code = outputs::deliver(options, &report, outputs, args.every.is_some());
     let ended = EndedSweep { exit_code: record.ended(&report, exit_code), said: report::reason(&report) };
     // Last, because the process has only a moment left.
     if let Some(session) = cut_short {

@@ -132,6 +132,7 @@ mod locks {
     mod late_deletes;
     mod lease;
     mod lease_services;
+    mod turns;
 }
 
 mod native {

@@ -230,7 +230,9 @@ pub(crate) fn deliver_single(options: &Common, output: Output, text: &str, exit_
 
 /// Writes the report to every output, even if one of them fails. If the exit code is not 0 and the report is not on standard
 /// output, logs the reason. Returns the exit code.
-pub(crate) fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -> u8 {
+///
+/// For a process that `stays`, to run again, it is no error that another run is at work.
+pub(crate) fn deliver(options: &Common, report: &Report, outputs: Vec<Output>, stays: bool) -> u8 {
     let (mut is_shown, mut is_written) = (false, false);
     let mut unwritten = Vec::new();
     for output in outputs {
@@ -262,7 +264,11 @@ pub(crate) fn deliver(options: &Common, report: &Report, outputs: Vec<Output>) -
         return exit::CANNOT_RUN;
     }
     if ![exit::DONE, exit::FOUND].contains(&report.exit_code) && !is_shown {
-        error!("{}", report::reason(report));
+        let reason = report::reason(report);
+        match report.exit_code {
+            exit::LOCKED if stays => warn!("{reason}"),
+            _ => error!("{reason}"),
+        }
     }
     report.exit_code
 }
