@@ -9,9 +9,9 @@ pub(crate) mod uri;
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use bson::{Document, doc};
+use bson::{DateTime, Document, doc};
 use mongodb::event::EventHandler;
 use mongodb::event::sdam::SdamEvent;
 use mongodb::options::{Acknowledgment, ClientOptions, ServerAddress, Tls, WriteConcern};
@@ -27,7 +27,8 @@ use super::wire::timeout;
 use super::wire::transport::{Patience, Transport};
 use super::{Deployment, ReadOptions};
 use crate::base::failure::Failure;
-use crate::base::{log, secrets};
+use crate::base::machine::wall_clock;
+use crate::base::{instant, log, secrets};
 use crate::core::flavor::Flavor;
 use heard::Heard;
 use obstacle::ConnectObstacle;
@@ -45,11 +46,15 @@ const QUIET_TIME: Duration = Duration::from_secs(1);
 /// Time limit of a command that recognises a deployment, once a server is selected.
 const MAX_FIRST_TIME: Duration = Duration::from_secs(30);
 
+/// Seconds since 1970 that an ObjectId has no room for, in 2106.
+const END_OF_OBJECT_IDS: Duration = Duration::from_secs(1 << 32);
+
 /// Connects, and checks that the server answers and can be swept by this version.
 ///
 /// Errors: the reason, with the hosts but without user, password or options of the connection string.
 pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -> Result<Deployment, Failure> {
     let shown = uri::redacted(given);
+    check_clock(&shown, wall_clock())?;
     for secret in uri::secrets(given) {
         secrets::withhold(&secret, "<redacted>");
     }
@@ -288,10 +293,39 @@ fn cannot_connect(shown: &str, with: With, cause: &ServerError) -> Failure {
     }
 }
 
+/// Checks that the clock of this machine shows a time for which there are ObjectIds. The driver makes one, and would panic.
+///
+/// Errors: it shows another time.
+fn check_clock(shown: &str, now: SystemTime) -> Result<(), Failure> {
+    if now.duration_since(SystemTime::UNIX_EPOCH).is_ok_and(|since| since < END_OF_OBJECT_IDS) {
+        return Ok(());
+    }
+    let now = instant::rfc3339(DateTime::from_system_time(now));
+    let failure = Failure::cannot_run(format!(
+        "connecting to `{shown}`: the clock of this machine shows {now}; expected a time from 1970 to 2106, as ObjectIds have; nothing was contacted"
+    ));
+    Err(failure.hint("set the clock of this machine"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::shell::server::wire::codes;
+
+    #[test]
+    fn a_clock_that_no_object_id_can_show_is_an_error_before_anything_is_contacted() {
+        let at = |seconds: i64| DateTime::from_millis(seconds * 1000).to_system_time();
+        for seconds in [0, 1_800_000_000, (1 << 32) - 1] {
+            assert_eq!(check_clock("mongodb://h", at(seconds)), Ok(()), "{seconds}");
+        }
+        for (seconds, shown) in [(-1, "1969-12-31T23:59:59.000Z"), (1 << 32, "2106-02-07T06:28:16.000Z")] {
+            let failure = check_clock("mongodb://h", at(seconds)).unwrap_err();
+            let said = format!(
+                "connecting to `mongodb://h`: the clock of this machine shows {shown}; expected a time from 1970 to 2106"
+            );
+            assert!(failure.message.starts_with(&said), "{failure:?}");
+        }
+    }
 
     #[test]
     fn the_hint_follows_from_the_kind_of_the_error() {
