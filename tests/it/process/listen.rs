@@ -195,6 +195,37 @@ async fn each_run_that_went_well_is_one_line_of_the_log() {
 }
 
 #[tokio::test]
+async fn the_health_check_of_the_image_says_what_healthz_says() {
+    let dockerfile = include_str!("../../../packaging/Dockerfile");
+    let line = dockerfile.lines().find(|line| line.starts_with("HEALTHCHECK")).expect("a health check");
+    let check: Vec<String> = serde_json::from_str(&line[line.find("[\"").unwrap()..]).unwrap();
+    assert!(check[2].contains("/9216 "), "{check:?}");
+    let asked = async |port: &str| {
+        let mut command = Command::new(&check[0]);
+        command.args([&check[1], &check[2].replace("9216", port)]);
+        run(command).await.code
+    };
+    let case = Case::new().await;
+    let listening = Listening::start(&case).await;
+    let (_, port) = listening.url.rsplit_once(':').unwrap();
+    assert_eq!(asked(port).await, Some(0));
+    let port = port.to_owned();
+    signal(&listening.child, "TERM");
+    end(listening.child).await;
+    assert_eq!(asked(&port).await, Some(0), "a run that does not listen");
+
+    let stuck = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = stuck.local_addr().unwrap().port().to_string();
+    let answers = std::thread::spawn(move || {
+        let (mut asks, _) = stuck.accept().unwrap();
+        let _ = asks.read(&mut [0; 100]).unwrap();
+        asks.write_all(b"HTTP/1.0 503 Service Unavailable\r\n\r\n").unwrap();
+    });
+    assert_eq!(asked(&port).await, Some(1));
+    answers.join().unwrap();
+}
+
+#[tokio::test]
 async fn a_run_that_cannot_even_begin_is_a_run_that_failed() {
     let case = Case::new().await;
     case.fill("c", dated(0..3, days(-3))).await;
