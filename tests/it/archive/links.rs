@@ -147,9 +147,9 @@ async fn a_sweep_writes_nothing_through_a_link_that_takes_a_place_below_its_arch
     case.fill("d", dated(0..20, days(-3))).await;
     let to = directory(&case);
     let elsewhere = case.dir.path().join("elsewhere");
-    // The first rule is so slow that the link is there long before its end, and the second begins its file after it.
+    // The first rule is so slow that the link is there long before its end, and the second begins when it has ended.
     let second = rules(&case, "").replace("DB.c", "DB.d");
-    let text = rules(&case, ", batchSize: 5, rate: 20") + &second;
+    let text = rules(&case, ", batchSize: 5, rate: 20") + &second + "run: {concurrency: 1}\n";
     let child = start(case.command(&text, &["sweep", "--format", "json"]));
     let journal = || archives(&to).first().and_then(|run| std::fs::read_to_string(run.join("journal.jsonl")).ok());
     while !journal().is_some_and(|journal| journal.contains("\"segment\"")) {

@@ -251,7 +251,8 @@ async fn children_of_more_than_a_million_documents_are_not_counted_and_that_is_s
     let orders = doc! { "$project": { "_id": "$n", "number": "$n", "at": Bson::DateTime(DateTime::from_millis(0)) } };
     let million = doc! { "$project": { "n": { "$range": [1, 1_000_002] } } };
     let collection = case.collection("lines");
-    collection.aggregate([million, numbers, orders, doc! { "$merge": "orders" }]).await.unwrap();
+    // It keeps the indexes, and takes a tenth of the time of `$merge`.
+    collection.aggregate([million, numbers, orders, doc! { "$out": "orders" }]).await.unwrap();
     let warning = "the children of the expired documents were not counted: these are more than 1,000,000 documents";
     let audit = case.run(&by_number(""), &["audit", "--format", "json"]).await;
     let audit: serde_json::Value = serde_json::from_str(&audit.stdout).unwrap_or_else(|_| panic!("{audit:?}"));
