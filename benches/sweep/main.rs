@@ -29,6 +29,7 @@ mod layouts;
 mod left;
 mod load;
 mod nice;
+mod nothing;
 mod oplog;
 mod peer;
 mod pressure;
@@ -120,6 +121,8 @@ enum Section {
     Scale,
     /// Many empty collections behind a glob
     Collections,
+    /// Sweeps that find nothing compared with one find in each collection
+    Nothing,
     /// The latency of others while documents are being deleted
     Foreground,
     /// Archiving and deleting compared with a dump and one delete
@@ -159,6 +162,7 @@ async fn main() {
             Section::Count => count::run(&args).await,
             Section::Scale => scale::run(&args).await,
             Section::Collections => collections::run(&args).await,
+            Section::Nothing => nothing::run(&args).await,
             Section::Foreground => foreground::run(&args).await,
             Section::Archive => archive::run(&args).await,
             Section::Holds => holds::run(&args).await,

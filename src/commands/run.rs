@@ -23,7 +23,6 @@ use crate::base::text::plural;
 use crate::core::pace::pressure::UNWATCHED;
 use crate::core::plan::findings::{Findings, Remaining};
 use crate::core::plan::holds::{HeldBack, KeyList};
-use crate::core::plan::order;
 use crate::core::plan::outcome::{End, HeldDocuments, Outcome, RuleOutcome, Stopped, Swept};
 use crate::core::plan::verdict::Verdict;
 use crate::core::plan::{Plan, PlannedRule, StopReason, SweepRule};
@@ -37,7 +36,7 @@ use crate::shell::server::watch::holds::ReadHolds;
 use crate::shell::server::watch::lag::LagSource;
 use crate::shell::server::watch::load;
 use crate::shell::server::watch::load::LoadSource;
-use crate::shell::sweep::{self, Limits, RuleSweep, RunBudget, RunContext};
+use crate::shell::sweep::{self, Limits, Permit, RuleSweep, RunBudget, RunContext};
 use archiving::Archives;
 
 /// State that all rules of one sweep share.
@@ -68,9 +67,10 @@ pub(super) async fn sweep(
     let ready: Vec<_> = ready(plan, findings).collect();
     let most = ready.iter().map(|rule| rule.rule.limits.concurrency.unwrap_or(deployment.facts.capabilities.concurrency)).max();
     limits.concurrency = limits.concurrency.or(most);
+    let limited = ready.iter().filter(|ready| !ready.findings.goes_by.nothing_expired).map(|ready| &ready.rule.limits);
     let watches = tokio::select! {
         biased;
-        watches = Watches::open(deployment, &session.pause, ready.iter().map(|rule| &rule.rule.limits), held) => watches,
+        watches = Watches::open(deployment, &session.pause, limited, held) => watches,
         // Each rule sees the request to stop by itself.
         () = session.stop.asked() => Watches::none(),
     };
@@ -151,6 +151,13 @@ impl Sweeping<'_> {
         if let Some(why) = self.gone.borrow().as_ref() {
             return RuleOutcome::Unreachable(why.clone());
         }
+        // Apart, so that the rules that wait for their turn do not take the memory of one that is swept.
+        Box::pin(self.sweep(ready, permit)).await
+    }
+
+    /// Sweeps a rule whose turn it is.
+    async fn sweep(&self, ready: &Ready<'_>, permit: Permit) -> RuleOutcome {
+        let (rule, stop) = (ready.rule, &self.session.stop);
         let begun = Instant::now();
         let mut expected = ready.expired_count();
         if expected.is_none() && self.progress.shows_bars() && sweep::stop_reason(rule, &self.budget, stop).is_none() {
@@ -161,11 +168,11 @@ impl Sweeping<'_> {
         let progress = &self.progress.begin(&rule.namespace.to_string(), expected);
         let Self { deployment, grant, budget, watches, .. } = self;
         let archive = self.archives.of(rule);
-        let shows_storage = deployment.facts.capabilities.record_order;
-        let written_before = if shows_storage && order::is_large(&rule.selection) { self.written(rule).await } else { None };
         let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
         let goes_by = &ready.findings.goes_by;
         let rule_sweep = Arc::new(RuleSweep::new(deployment, rule, goes_by, grant, watches, budget.leases(), archive));
+        let shows_storage = deployment.facts.capabilities.record_order && !goes_by.nothing_expired;
+        let written_before = if shows_storage && rule_sweep.is_large() { self.written(rule).await } else { None };
         self.session.so_far.runs(ready.index, rule_sweep.clone());
         let run = RunContext { run_id: &self.session.id, budget, progress, stop, watches };
         let directory = rule_sweep.archive_directory();

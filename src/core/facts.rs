@@ -9,7 +9,7 @@ mod write_concern;
 
 use bson::DateTime;
 
-pub use collection::{Catalog, Collection, CollectionKind, Figures, FileSize, IndexFacts, TimeSeries};
+pub use collection::{Catalog, Collection, CollectionKind, DataSize, Figures, FileSize, IndexFacts, TimeSeries};
 pub use idle_ttl::{IdleReason, IdleTtl, TtlMonitor};
 pub use native_ttl::{LAST_CHANGE, NativeTtl, Scope};
 pub use oplog::{Oplog, OplogLook, OplogSize};

@@ -32,7 +32,7 @@ pub use reason::{Reason, SkipReason, Status, StopReason};
 
 use crate::base::values::raw;
 use crate::core::expiry::{self, Expiry};
-use crate::core::facts::{Collection, CollectionKind, FileSize, NamespaceFacts, ServerFacts, Target};
+use crate::core::facts::{Collection, CollectionKind, DataSize, NamespaceFacts, ServerFacts, Target};
 use crate::core::flavor::Capabilities;
 use crate::core::policy::ArchiveTo;
 use crate::core::policy::limits::Limits;
@@ -202,9 +202,7 @@ pub struct Selection {
     /// Paths of the shard key. Deletes by `_id` name them, which routes each delete to the shards that have its documents.
     pub shard_key: Vec<String>,
     pub document_count: u64,
-    pub average_bytes: Option<f64>,
-    /// Size of the file with the documents.
-    pub file: Option<FileSize>,
+    pub size: DataSize,
     /// Request units per second that the collection has.
     pub throughput: Option<u32>,
     /// Number of indexes besides the one on the `_id`.
@@ -216,7 +214,7 @@ pub struct Selection {
 impl Selection {
     /// Returns the size of the documents in bytes; `None` if it is unknown.
     pub fn data_bytes(&self) -> Option<f64> {
-        Some(self.average_bytes? * self.document_count as f64)
+        Some(self.size.average_bytes? * self.document_count as f64)
     }
 
     /// Returns a filter that leaves out the documents that are held; the filter as it is in a rule without holds.

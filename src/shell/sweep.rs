@@ -63,7 +63,7 @@ use crate::base::stop::Stop;
 use crate::base::values::raw::RawValue;
 use crate::core::plan::findings::GoesBy;
 use crate::core::plan::outcome::Outcome;
-use crate::core::plan::{ChildRule, StopReason, Storage, SweepRule};
+use crate::core::plan::{ChildRule, StopReason, Storage, SweepRule, order};
 use crate::core::policy::Order;
 use crate::shell::lock::lease::{Lease, Leases};
 use crate::shell::server::Deployment;
@@ -86,6 +86,8 @@ pub(crate) struct RuleSweep {
     write_concern: Document,
     /// `None` if the rule has no `maxLag`, or the deployment no members that could lag.
     lag: Option<LagGate>,
+    /// Whether there is nothing to delete, because no document was found to have expired.
+    nothing_expired: bool,
     /// Bytes that a delete adds to the oplog; `None` if that is unknown.
     oplog_bytes_per_document: Option<f64>,
     pause: PauseFile,
@@ -124,7 +126,7 @@ impl RuleSweep {
         let deployment = &deployment.of_rule(rule);
         let binding = Arc::new(Binding::new(deployment, rule));
         let lag = rule.limits.max_lag.and_then(|max| LagGate::new(max, &watches.lag));
-        let mut rule = rule.clone();
+        let mut rule = findings.sized(rule);
         let storage = findings.order.as_ref().filter(|choice| choice.order == Some(Order::Storage));
         if let Some(choice) = storage {
             // Without an index the documents are found as they are stored.
@@ -154,6 +156,7 @@ impl RuleSweep {
             is_of_children: false,
             write_concern,
             lag,
+            nothing_expired: findings.nothing_expired,
             oplog_bytes_per_document: findings.oplog_bytes_per_document,
             pause: watches.pause.clone(),
             deployment: deployment.clone(),
@@ -171,6 +174,11 @@ impl RuleSweep {
             ended: watch::Sender::new(false),
             children,
         }
+    }
+
+    /// Whether the collection is known to be large enough for a look at its storage.
+    pub(crate) fn is_large(&self) -> bool {
+        order::is_large(&self.rule.selection)
     }
 
     /// Keeps the batches in flight from sending anything again.
@@ -269,7 +277,8 @@ pub(crate) async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -
     }
 }
 
-fn is_window_closed(rule: &SweepRule) -> bool {
+/// Whether it is not the time at which a rule may delete.
+pub(crate) fn is_window_closed(rule: &SweepRule) -> bool {
     rule.limits.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()))
 }
 

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::base::instant::Instant;
 use crate::core::expiry::Expiry;
+use crate::core::facts::DataSize;
 use crate::core::plan::Status;
 use crate::core::plan::estimate::{Estimate, SpeedSource};
 use crate::core::plan::findings::{CountObstacle, Decides, Expired, Findings, Told};
@@ -52,8 +53,7 @@ pub(crate) fn planned(keys: &str, document_count: u64) -> PlannedRule {
         storage: Storage::Plain,
         shard_key: Vec::new(),
         document_count,
-        average_bytes: Some(100.0),
-        file: None,
+        size: DataSize { average_bytes: Some(100.0), file: None },
         throughput: None,
         indexes: 0,
         holds: rule.holds.as_ref().map(|holds| HeldBack::new(holds, &namespace, holds.of.clone())),

@@ -206,6 +206,7 @@ mod sweep {
     mod head;
     mod limits;
     mod moving;
+    mod nothing;
     mod oplog;
     mod order;
     mod races;

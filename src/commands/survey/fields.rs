@@ -25,6 +25,8 @@ const LOOKED_AT_ONCE: usize = 4;
 struct Looking<'a> {
     session: &'a Session,
     deployment: &'a Deployment,
+    /// Whether the report names the namespaces that lack what documents in others have.
+    for_all: bool,
     /// Findings in any namespace of a rule: the name of the rule, and the field or type that documents have.
     found: RefCell<BTreeSet<(String, String)>>,
     /// Time for the fields that may get a rule refused, which others must not use up: the judgement is the same however many are
@@ -65,6 +67,7 @@ pub(crate) async fn look<'a>(
     let looking = &Looking {
         session,
         deployment,
+        for_all,
         found: RefCell::default(),
         time: SearchTime::new(),
         time_for_others: SearchTime::new(),
@@ -101,8 +104,11 @@ pub(crate) async fn look<'a>(
 
 /// Returns the fields to look for, as if none were found.
 fn asked(deployment: &Deployment, planned: &PlannedRule, for_all: bool, is_strict: bool) -> Vec<UnknownField> {
-    // Without its date nothing is deleted: not worth a look for which a service bills every document.
-    let looks_for_date = !deployment.facts.capabilities.request_charge;
+    // Without its date nothing is deleted: not worth a look where an index shows that the name is right, and none for which a
+    // service bills every document.
+    let is_indexed =
+        planned.decision.countable().and_then(|rule| rule.selection.index.as_ref()).is_some_and(|index| index.bounded);
+    let looks_for_date = !(is_indexed || deployment.facts.capabilities.request_charge);
     let is_asked = |field: &NamedField| for_all || field.is_guarded || (field.key == "field" && looks_for_date);
     let fields = named(planned).into_iter().filter(is_asked);
     fields.map(|field| UnknownField { field, is_known: false, similar: None, is_elsewhere: false, is_strict }).collect()
@@ -157,6 +163,9 @@ impl Looking<'_> {
         fields: &[UnknownField],
         turn: Turn,
     ) -> Result<Vec<UnknownField>> {
+        if !self.for_all && fields.iter().all(|field| self.is_known(&rule.name, &field.field)) {
+            return Ok(Vec::new());
+        }
         let sampled = match turn {
             Turn::Sample => match self.sampled(deployment, rule, fields).await? {
                 Some(sampled) => sampled,

@@ -4,13 +4,14 @@ use super::{Level, Survey, orders, orphans};
 use crate::base::instant::millis;
 use crate::base::text::{duration, plural};
 use crate::core::audit::figures::PARENT_FIELD;
-use crate::core::plan::findings::{CountedDocuments, Findings};
+use crate::core::plan::findings::{CountedDocuments, Expired, Findings};
 use crate::core::plan::verdict::Verdict;
 use crate::core::plan::{PlannedRule, SweepRule, guard};
 use crate::shell::server::Deployment;
-use crate::shell::server::look::{children, count};
+use crate::shell::server::look::{children, count, figures};
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::Result;
+use crate::shell::sweep;
 
 /// One rule in one namespace, while it is looked at.
 pub(super) struct One<'a> {
@@ -41,6 +42,17 @@ impl One<'_> {
         }
         self.count(findings).await?;
         self.count_orphans(findings).await?;
+        // With children there may be work that an earlier run has left.
+        let is_none = findings.decides.expired.as_ref().is_some_and(|expired| expired.is_complete && expired.count == 0);
+        findings.goes_by.nothing_expired = rule.family.is_none() && is_none;
+        if matches!(level, Level::Sweep) && findings.goes_by.nothing_expired && rule.limits.min_oplog_window.is_none() {
+            return Ok(());
+        }
+        if !matches!(level, Level::Why) {
+            let SweepRule { namespace, selection, .. } = rule;
+            findings.goes_by.size = figures::size(deployment, namespace, selection.document_count).await?;
+        }
+        let rule = &findings.goes_by.sized(rule);
         if !matches!(level, Level::Why) {
             findings.goes_by.order = orders::choose(deployment, planned, rule, survey.run.oldest_first()).await;
         }
@@ -66,7 +78,11 @@ impl One<'_> {
         let Self { rule, deployment, .. } = self;
         let (level, counts_all) = (self.survey.level, self.survey.level.counts_all());
         let is_compared = rule.limits.max_delete_percent.is_some() || rule.approved.is_some();
-        if level.only_judges() || !(counts_all || is_compared) {
+        if level.only_judges() {
+            return Ok(());
+        }
+        if !(counts_all || is_compared) {
+            self.look_for_one(findings).await;
             return Ok(());
         }
         if rule.selection.index.is_none() {
@@ -87,6 +103,18 @@ impl One<'_> {
             findings.decides.documents = self.decided("documents", asked, findings).await?.flatten().or(known);
         }
         Ok(())
+    }
+
+    /// Looks for one expired document, where no number of them is needed. Where requests are billed, a sweep finds and deletes
+    /// in one command.
+    async fn look_for_one(&self, findings: &mut Findings) {
+        let Self { rule, deployment, .. } = self;
+        if rule.family.is_some() || deployment.facts.capabilities.request_charge || sweep::is_window_closed(rule) {
+            return;
+        }
+        if count::has_none(deployment, rule).await {
+            findings.decides.expired = Some(Expired { count: 0, is_complete: true, oldest: None, measurements: None });
+        }
     }
 
     /// Counts the orphans. Where the rule does not delete them, their number is only told; a check only says that there is no

@@ -29,7 +29,7 @@ pub(crate) async fn choose(
         return choice;
     }
     Some(match storage_sample::of(deployment, rule, cache).await {
-        Ok(sample) => order::by_sample(of_policy, rule.selection.average_bytes, &sample),
+        Ok(sample) => order::by_sample(of_policy, rule.selection.size.average_bytes, &sample),
         Err(_) if of_policy.order == Order::Storage => OrderChoice::new(Order::Storage, "the policy says so"),
         Err(cause) => OrderChoice::new(Order::OldestFirst, &format!("the look at the storage failed: {cause}")),
     })

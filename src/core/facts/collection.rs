@@ -65,15 +65,21 @@ pub struct TimeSeries {
 pub struct Figures {
     /// The collection's own count, which is exact except after a crash.
     pub document_count: u64,
-    /// Mean size of a document in bytes; `None` if the user may not see it or there is no document.
-    pub average_bytes: Option<f64>,
-    /// `None` if the user may not see it or there is no document.
-    pub file: Option<FileSize>,
+    /// Nothing until it is looked at: the reply takes most of the time of a look at a collection.
+    pub size: DataSize,
     /// Paths of the shard key; empty if the collection is not sharded or the deployment does not show the key.
     pub shard_key: Vec<String>,
     /// Request units per second that the collection has; `None` if it shares the units of its database, or the service bills
     /// none.
     pub throughput: Option<u32>,
+}
+
+/// Size of the documents of a collection. What the user may not see, and what has no size without documents, is `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct DataSize {
+    /// Mean size of a document in bytes.
+    pub average_bytes: Option<f64>,
+    pub file: Option<FileSize>,
 }
 
 /// Size of the file that holds the documents of a collection, in bytes; of all such files on a sharded cluster.

@@ -148,7 +148,7 @@ impl Estimate {
             oplog.window_after(bytes, seconds?).map(|seconds| seconds as u64)
         };
         let oplog_bytes_per_document = oplog_bytes_per_document(rule, facts.ids, facts.wire_version).filter(|_| has_oplog);
-        let file = selection.file.filter(|file| {
+        let file = selection.size.file.filter(|file| {
             let used = file.size.saturating_sub(file.free) as f64;
             selection.data_bytes().is_none_or(|data| used >= data * LEAST_COMPRESSED)
         });

@@ -215,8 +215,7 @@ fn rule_of(
         storage,
         shard_key: Vec::new(),
         document_count: figures.document_count,
-        average_bytes: figures.average_bytes,
-        file: figures.file,
+        size: figures.size,
         throughput: None,
         indexes: collection.indexes.len().saturating_sub(1),
         // A child goes only once its parent is gone, which a hold keeps.

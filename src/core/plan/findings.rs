@@ -9,13 +9,14 @@ use super::Status;
 use super::outcome::{HeldDocuments, RuleOutcome};
 use crate::base::instant::Instant;
 use crate::core::audit::figures::AuditReport;
+use crate::core::facts::DataSize;
 use crate::core::pace::units::UnitForecast;
 use crate::core::plan::estimate::Estimate;
 use crate::core::plan::fields::UnknownField;
 use crate::core::plan::holds::KeyList;
 use crate::core::plan::order::OrderChoice;
 use crate::core::plan::orphans;
-use crate::core::plan::{OldOrphans, Refusal, StopReason};
+use crate::core::plan::{OldOrphans, Refusal, Selection, StopReason, SweepRule};
 
 /// Expired documents of a rule.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,6 +73,18 @@ pub struct GoesBy {
     pub order: Option<OrderChoice>,
     /// Bytes that each deleted document adds to the oplog, if they were looked for.
     pub oplog_bytes_per_document: Option<f64>,
+    /// The size of the documents, if it was looked at after the rule was planned.
+    pub size: Option<DataSize>,
+    /// Whether no document was found to have expired, so that there is nothing to delete.
+    pub nothing_expired: bool,
+}
+
+impl GoesBy {
+    /// Returns a rule with the size of its documents, as far as that was looked at.
+    pub fn sized(&self, rule: &SweepRule) -> SweepRule {
+        let size = self.size.unwrap_or(rule.selection.size);
+        SweepRule { selection: Selection { size, ..rule.selection.clone() }, ..rule.clone() }
+    }
 }
 
 /// Findings that are only told.

@@ -232,7 +232,7 @@ mod tests {
         assert_eq!((chosen, why.as_str()), (Some(Order::OldestFirst), "under --max-deletes the oldest go first"));
         let sharded = ServerFacts { topology: Topology::Sharded, ..mongod.clone() };
         assert_eq!(order(&planned, &sharded, None).unwrap().0, Some(Order::OldestFirst));
-        planned.selection.average_bytes = None;
+        planned.selection.size.average_bytes = None;
         assert_eq!(order(&planned, &mongod, None).unwrap().0, Some(Order::OldestFirst));
         planned.selection.index = None;
         assert_eq!(order(&planned, &mongod, None).unwrap().0, Some(Order::Storage));

@@ -146,7 +146,8 @@ pub struct RuleReport {
     pub native_ttl: Option<Vec<NativeSetting>>,
     pub strategy: Option<Strategy>,
     pub index: Option<String>,
-    /// Order of the deletes. Null on a service other than MongoDB, and where the policy names the index.
+    /// Order of the deletes. Null on a service other than MongoDB, where the policy names the index, and where a sweep found
+    /// nothing to delete.
     pub order: Option<DeleteOrder>,
     /// Reason for the order.
     pub order_reason: Option<String>,
@@ -194,7 +195,8 @@ impl RuleReport {
         let expired_count = expired.map(|expired| expired.count);
         let held = findings.told.held.as_ref().or_else(|| outcome.swept()?.held.as_ref());
         let document_count = selection.map(|selection| findings.decides.document_count(selection.document_count));
-        let average_bytes = selection.and_then(|selection| selection.average_bytes);
+        let size = findings.goes_by.size.or(selection.map(|selection| selection.size));
+        let average_bytes = size.and_then(|size| size.average_bytes);
         let swept = outcome.swept();
         let sweep = swept.map(|swept| &swept.outcome);
         let would_delete = would_delete(planned, expired_count, outcome).filter(|_| status == Status::Complete);

@@ -83,6 +83,9 @@ impl<'a> Engine<'a> {
 
     async fn start_batches(&mut self, permit: Permit) -> Result<(), End> {
         let sweep = self.sweep.clone();
+        if sweep.nothing_expired {
+            return self.check_stop();
+        }
         let mut source = self.open(&sweep, permit, false).await?;
         self.start_batches_of(&mut source).await
     }

@@ -17,7 +17,7 @@ use crate::testing::scripted::Script;
 /// Returns the sweep of a rule for `app.c`, whose documents have this average size.
 pub(crate) fn sweep(script: &Arc<Script>, average_bytes: usize, leases: &Leases, archive: Option<RuleArchive>) -> RuleSweep {
     let mut rule = planned("", 4).decision.countable().unwrap().clone();
-    rule.selection.average_bytes = Some(average_bytes as f64);
+    rule.selection.size.average_bytes = Some(average_bytes as f64);
     let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
     RuleSweep::new(&script.deployment(), &rule, &GoesBy::default(), &grant, &Watches::none(), leases, archive.map(Arc::new))
 }

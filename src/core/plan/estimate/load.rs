@@ -63,7 +63,7 @@ impl Load {
         Self {
             documents,
             children: children.as_ref().map(number_of),
-            bytes: sum(rule.selection.average_bytes.map(|average| average * number), |part| part.bytes),
+            bytes: sum(rule.selection.size.average_bytes.map(|average| average * number), |part| part.bytes),
             oplog_bytes: sum(own_oplog.or((documents == 0).then_some(0.0)), |part| part.oplog_bytes),
             seconds,
             documents_per_second,
@@ -103,7 +103,7 @@ fn of_collections<'a>(
             child: of.child,
             number,
             orphans,
-            bytes: times(of.child.rule.selection.average_bytes),
+            bytes: times(of.child.rule.selection.size.average_bytes),
             oplog_bytes: times(oplog_bytes),
         }
     };
@@ -113,5 +113,5 @@ fn of_collections<'a>(
 /// Returns the bytes that each deleted document of a rule adds to the oplog, by some `_id`s of its collection.
 pub fn oplog_bytes_per_document(rule: &SweepRule, ids: &[Bson], wire_version: i32) -> Option<f64> {
     let selection = &rule.selection;
-    Entries::of(wire_version).bytes_per_document(&selection.namespace.to_string(), ids, selection.average_bytes)
+    Entries::of(wire_version).bytes_per_document(&selection.namespace.to_string(), ids, selection.size.average_bytes)
 }

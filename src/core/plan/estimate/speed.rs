@@ -23,7 +23,7 @@ const ARCHIVED: (f64, f64) = (5e-6, 5e-9);
 /// Returns the seconds to expect of a sweep without a limit for each document, by its average size. `cache` is the size of the
 /// server's cache.
 pub(super) fn assumed_seconds(rule: &SweepRule, cache: Option<u64>) -> f64 {
-    let bytes = rule.selection.average_bytes.unwrap_or(0.0);
+    let bytes = rule.selection.size.average_bytes.unwrap_or(0.0);
     let large = LARGE.1 * (bytes - LARGE.0).max(0.0);
     let archived = rule.archive.as_ref().map_or(0.0, |_| ARCHIVED.0 + ARCHIVED.1 * bytes);
     1.0 / deleted_per_second(rule, cache) + large + archived

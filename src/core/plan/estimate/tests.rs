@@ -7,7 +7,7 @@ const MIB: u64 = 1 << 20;
 fn rule(keys: &str) -> SweepRule {
     let mut rule = planned(keys, 100_000).decision.countable().unwrap().clone();
     rule.selection.indexes = 1;
-    rule.selection.file = Some(FileSize { size: 12 * MIB, free: 2 * MIB });
+    rule.selection.size.file = Some(FileSize { size: 12 * MIB, free: 2 * MIB });
     rule
 }
 
@@ -67,7 +67,7 @@ fn the_oplog_and_the_space_follow_from_the_documents() {
 #[test]
 fn what_is_unknown_is_null() {
     let mut rule = rule("    minOplogWindow: 1h\n");
-    (rule.selection.average_bytes, rule.selection.file) = (None, None);
+    (rule.selection.size.average_bytes, rule.selection.size.file) = (None, None);
     let unknown = OplogLook::Unknown("mongos".into());
     let estimate = Estimate::of(&rule, &facts(50_000, &unknown, &[Bson::Int32(1)]));
     assert_eq!((estimate.bytes, estimate.seconds, estimate.oplog_bytes), (None, None, Some(5_950_000)));
@@ -177,7 +177,7 @@ fn parents_and_children_share_the_rate_and_each_takes_its_time_without_a_history
 fn space_is_told_of_a_file_that_has_been_written() {
     let mut rule = rule("");
     let mut reusable = |used| {
-        rule.selection.file = Some(FileSize { size: used + MIB, free: MIB });
+        rule.selection.size.file = Some(FileSize { size: used + MIB, free: MIB });
         let estimate = Estimate::of(&rule, &facts(50_000, &OplogLook::None, &[]));
         (estimate.reusable_bytes, estimate.compact_bytes)
     };
@@ -206,7 +206,7 @@ fn each_batch_of_parents_has_its_entries_in_the_journal_and_the_last_one_fewer_p
 fn a_large_document_takes_longer() {
     let mut rule = rule("");
     let mut seconds = |bytes| {
-        rule.selection.average_bytes = Some(bytes);
+        rule.selection.size.average_bytes = Some(bytes);
         let facts = EstimateFacts { measured_speed: None, ..facts(87_000, &OplogLook::None, &[]) };
         Estimate::of(&rule, &facts).seconds.unwrap()
     };
@@ -218,7 +218,7 @@ fn a_large_document_takes_longer() {
 fn each_document_and_each_byte_of_it_takes_time_to_archive() {
     let mut rule = rule("    archive: {directory: /a}\n");
     let mut seconds = |bytes| {
-        rule.selection.average_bytes = bytes;
+        rule.selection.size.average_bytes = bytes;
         let facts = EstimateFacts { measured_speed: None, ..facts(1_740_000, &OplogLook::None, &[]) };
         Estimate::of(&rule, &facts).seconds.unwrap()
     };

@@ -96,7 +96,7 @@ async fn children(deployment: &Deployment, parents: &Namespace, children: &[Chil
     let mut seen = Vec::new();
     for child in children {
         let looked = match collection(deployment, &child.namespace).await {
-            Ok(Some(listed)) => look(deployment, listed).await,
+            Ok(Some(listed)) => with_size(deployment, look(deployment, listed).await).await,
             Ok(None) => NamespaceFacts::Missing,
             Err(cause) => {
                 let why = privileges::explain(&cause, &child.namespace, &["listCollections"]);
@@ -114,6 +114,18 @@ async fn children(deployment: &Deployment, parents: &Namespace, children: &[Chil
         seen.push(SeenChild { child: child.clone(), seen: looked, field, parent_field });
     }
     seen
+}
+
+/// Adds the size to what was seen of a collection of children.
+async fn with_size(deployment: &Deployment, seen: NamespaceFacts) -> NamespaceFacts {
+    let NamespaceFacts::Collection(collection, figures) = seen else { return seen };
+    match figures::size(deployment, &collection.namespace, figures.document_count).await {
+        Ok(size) => NamespaceFacts::Collection(collection, Figures { size: size.unwrap_or(figures.size), ..figures }),
+        Err(cause) => {
+            let why = privileges::explain(&cause, &collection.namespace, &["collStats"]);
+            NamespaceFacts::Unreadable { error: format!("looking at `{}`: {why}", collection.namespace) }
+        }
+    }
 }
 
 /// Looks for a field in a collection. The `_id`, which every document has, is not looked for.

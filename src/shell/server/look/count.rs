@@ -28,6 +28,9 @@ use crate::shell::server::{Deployment, ReadOptions};
 /// Number of keys that are named of those by which most documents are held.
 const MAX_HOLDS_NAMED: usize = 5;
 
+/// Time limit of the look for one expired document.
+const MAX_LOOK_TIME: Duration = Duration::from_secs(10);
+
 /// Counts the expired documents of a rule as [`expired`] does, and says what a sweep will cost where the service bills it.
 pub(crate) async fn expired_and_forecast(
     deployment: &Deployment,
@@ -42,7 +45,7 @@ pub(crate) async fn expired_and_forecast(
         UnitForecast::of(&CountFindings {
             units: account.spent() - before,
             expired: expired.count,
-            average_bytes: selection.average_bytes,
+            average_bytes: selection.size.average_bytes,
             indexes: selection.indexes,
             finds_first: rule.finds_first(),
             per_second,
@@ -138,6 +141,15 @@ pub(crate) async fn expired_within(deployment: &Deployment, rule: &SweepRule, ma
     let stages = vec![doc! { "$match": selection.predicate.clone() }, group];
     let found = one_unheld(&limited(deployment, max_time), selection, stages).await.ok()?;
     Some(read(expiry, found.as_ref()).count)
+}
+
+/// Whether a rule was seen to have no expired document. A look that fails, or takes too long, has seen nothing: the sweep has
+/// more patience, and goes through the collection at a pace.
+pub(crate) async fn has_none(deployment: &Deployment, rule: &SweepRule) -> bool {
+    let SweepRule { selection, .. } = rule;
+    let first = [doc! { "$limit": 1 }, doc! { "$project": { "_id": 1 } }];
+    let stages = [doc! { "$match": selection.predicate.clone() }].into_iter().chain(first).collect();
+    selection.document_count == 0 || one_unheld(&limited(deployment, MAX_LOOK_TIME), selection, stages).await == Ok(None)
 }
 
 /// Returns the earliest date of any expired document; `None` if the index does not lead to it at once, or that takes longer than
@@ -287,8 +299,11 @@ fn query(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::values::integer_in;
     use crate::core::expiry::expression::assert_portable;
     use crate::core::flavor::Flavor;
+    use crate::shell::server::wire::codes;
+    use crate::shell::server::wire::error::ServerError;
     use crate::testing::made_up::planned;
     use crate::testing::scripted::{Script, ScriptedReply};
 
@@ -312,6 +327,29 @@ mod tests {
             assert_eq!(documents_up_to(&deployment, &rule.selection, 5).await, Ok(None));
         }
         assert_eq!(script.sent().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn only_a_look_that_ends_without_a_document_has_seen_none() {
+        let rule = |documents| planned("", documents).decision.countable().unwrap().clone();
+        let error = |code| ScriptedReply::Error(ServerError::reported(code, "no", ""));
+        for (documents, replies, has_none, sent) in [
+            (4, vec![ScriptedReply::End], true, 1),
+            (4, vec![ScriptedReply::Batch(vec![doc! { "_id": 1 }]), ScriptedReply::End], false, 1),
+            (4, vec![error(codes::MAX_TIME_MS_EXPIRED)], false, 1),
+            (4, vec![error(codes::UNAUTHORIZED)], false, 1),
+            // The documents were counted, and there are none.
+            (0, vec![], true, 0),
+        ] {
+            let script = Script::new(replies);
+            assert_eq!(has_none(&script.deployment(), &rule(documents)).await, has_none, "{documents} {sent}");
+            assert_eq!(script.sent().len(), sent);
+        }
+        let script = Script::new([ScriptedReply::End]);
+        has_none(&script.deployment(), &rule(4)).await;
+        let (first, sent) = (doc! { "$match": rule(4).selection.predicate }, script.sent().remove(0));
+        assert_eq!(sent.get_array("pipeline").unwrap()[..2], [first.into(), doc! { "$limit": 1 }.into()]);
+        assert_eq!(integer_in(&sent, "maxTimeMS"), Some(10_000));
     }
 
     #[test]

@@ -5,44 +5,53 @@ use bson::{Document, doc};
 use super::count::up_to;
 use super::sharding::{self, Sharding};
 use crate::base::values::{count_in, integer_in};
-use crate::core::facts::{Collection, CollectionKind, Figures, FileSize};
+use crate::core::facts::{Collection, CollectionKind, DataSize, Figures, FileSize};
 use crate::core::plan::guard::SCAN_GUARD_DOCUMENTS;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
 
-/// Reads the figures of a collection, or of the buckets of a time-series collection. Views and capped collections, which are
-/// never swept, and time-series collections whose buckets the deployment does not show have none.
+/// Reads the figures of a collection, or of the buckets of a time-series collection, without the size where that is one command
+/// more. Views and capped collections, which are never swept, and time-series collections whose buckets the deployment does not
+/// show have none.
 pub(crate) async fn of(deployment: &Deployment, collection: &Collection) -> Result<Figures> {
     match &collection.kind {
         CollectionKind::View | CollectionKind::Capped => Ok(Figures::default()),
         CollectionKind::TimeSeries(series) if !series.shows_buckets => Ok(Figures::default()),
         CollectionKind::TimeSeries(_) => {
-            let document_count = count(deployment, &collection.storage()).await?;
-            let stats = stats(deployment, &collection.namespace, document_count).await?;
-            let of_buckets = |stats: &Document| integer_in(stats.get_document("timeseries").ok()?, "avgBucketSize");
-            let average_bytes = stats.as_ref().and_then(of_buckets).map(|n| n as f64);
-            Ok(Figures { document_count, average_bytes, file: stats.as_ref().and_then(file), ..Figures::default() })
+            Ok(Figures { document_count: count(deployment, &collection.storage()).await?, ..Figures::default() })
         }
         CollectionKind::CosmosRu => {
-            // One command less: there the reply has both.
+            // There the reply has both.
             let stats = stats(deployment, &collection.namespace, 1).await?;
             let document_count = match stats.as_ref().and_then(|stats| count_in(stats, "count")) {
                 Some(document_count) => document_count,
                 None => count(deployment, &collection.namespace).await?,
             };
             let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).filter(|_| document_count > 0);
+            let size = DataSize { average_bytes: average_bytes.map(|n| n as f64), file: None };
             let Sharding { key: shard_key, throughput } = sharding(deployment, &collection.namespace).await?;
-            Ok(Figures { document_count, average_bytes: average_bytes.map(|n| n as f64), file: None, shard_key, throughput })
+            Ok(Figures { document_count, size, shard_key, throughput })
         }
         CollectionKind::Plain | CollectionKind::Clustered => {
             let document_count = count(deployment, &collection.namespace).await?;
-            let stats = stats(deployment, &collection.namespace, document_count).await?;
-            let average_bytes = stats.as_ref().and_then(|stats| integer_in(stats, "avgObjSize")).map(|n| n as f64);
             let Sharding { key: shard_key, throughput } = sharding(deployment, &collection.namespace).await?;
-            Ok(Figures { document_count, average_bytes, file: stats.as_ref().and_then(file), shard_key, throughput })
+            Ok(Figures { document_count, shard_key, throughput, ..Figures::default() })
         }
     }
+}
+
+/// Reads the size of the documents of a collection that has so many of them; `None` where that came with the figures.
+pub(crate) async fn size(deployment: &Deployment, namespace: &Namespace, document_count: u64) -> Result<Option<DataSize>> {
+    if deployment.facts.capabilities.request_charge {
+        return Ok(None);
+    }
+    let stats = stats(deployment, namespace, document_count).await?.unwrap_or_default();
+    let average_bytes = match stats.get_document("timeseries") {
+        Ok(series) => integer_in(series, "avgBucketSize"),
+        Err(_) => integer_in(&stats, "avgObjSize"),
+    };
+    Ok(Some(DataSize { average_bytes: average_bytes.map(|n| n as f64), file: file(&stats) }))
 }
 
 /// Counts the documents of a collection, by its own count if that is one.

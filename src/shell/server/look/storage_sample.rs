@@ -45,7 +45,7 @@ pub(crate) async fn of(deployment: &Deployment, rule: &SweepRule, cache: Option<
     ];
     let drawn = Query::aggregate(&selection.namespace, stages).collation(selection.collation.as_ref()).max_time(Some(MAX_TIME));
     let drawn = drawn.all_raw(deployment).await?;
-    let close = close(cache, selection.average_bytes);
+    let close = close(cache, selection.size.average_bytes);
     let (name, ascending) = selection.index.as_ref().map_or(("_id_", true), |index| (&index.name, index.oldest_first));
     let step = if ascending { "$gte" } else { "$lte" };
     let places = stream::iter(drawn.iter().take(PLACES)).map(|document| async move {

@@ -86,7 +86,7 @@ impl Stretches {
         let scale = Scale::of(first, &last)?;
         let (begin, end) = (scale.position(first)?, scale.position(&last)?);
         let target = target(deployment, selection);
-        let kilobytes = selection.average_bytes.map_or(1.0, |bytes| (bytes / 1024.0).ceil().max(1.0));
+        let kilobytes = selection.size.average_bytes.map_or(1.0, |bytes| (bytes / 1024.0).ceil().max(1.0));
         // If the keys are spread evenly. A cast from float saturates.
         let share = target / (kilobytes * LOAD_PER_KB * selection.document_count.max(1) as f64);
         let width = ((end - begin) as f64 * share.min(1.0)) as i128;

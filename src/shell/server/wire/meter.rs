@@ -336,7 +336,7 @@ impl Deployment {
         let charged = self.bound_to(rule).charged_to(&rule.name, &rule.namespace);
         if let Some(Account(state)) = charged.account() {
             let mut state = state.lock();
-            state.costs.average_bytes = rule.selection.average_bytes;
+            state.costs.average_bytes = rule.selection.size.average_bytes;
             if state.limit.is_none() {
                 state.limit = rule.limits.max_request_units.map(UnitLimit::new);
             }

@@ -44,7 +44,7 @@ pub(crate) struct RuleArchive {
 /// twice.
 pub(crate) fn batch_limit(selection: &Selection) -> Option<u64> {
     // A cast from float saturates.
-    selection.average_bytes.map(|average| ((PART_BYTES as f64 / average.max(1.0)) as u64).max(1))
+    selection.size.average_bytes.map(|average| ((PART_BYTES as f64 / average.max(1.0)) as u64).max(1))
 }
 
 /// Archives and deletes the documents that a restriction names. `asked` is their maximum number at the time the restriction was
@@ -135,7 +135,7 @@ async fn archive_part(
     part: Restriction,
     archived: &mut Archived,
 ) -> Result<Read, String> {
-    let average = sweep.rule.selection.average_bytes.unwrap_or(0.0);
+    let average = sweep.rule.selection.size.average_bytes.unwrap_or(0.0);
     let halves = part.halves().map(|(first, second)| vec![first, second]);
     let halves = match halves {
         Some(halves) if average * part.max_documents() as f64 > PART_BYTES as f64 => return Ok(Read::TooMuch(halves)),

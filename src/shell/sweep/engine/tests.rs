@@ -85,6 +85,22 @@ async fn a_rule_is_complete_only_if_its_collection_is_still_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rule_without_an_expired_document_is_complete_once_its_collection_was_looked_at() {
+    for (byte, is_same) in [(7, true), (8, false)] {
+        let (script, mut sweep) = of_collection(byte, None);
+        Arc::get_mut(&mut sweep).expect("one sweep").nothing_expired = true;
+        let limits = Limits::default();
+        let outcome = with_run(&limits, async |run| {
+            let permit = run.budget.acquire().await;
+            Engine::new(sweep.clone(), run).run(permit).await
+        });
+        let outcome = outcome.await;
+        assert_eq!((outcome.batches, outcome.end == End::Complete), (0, is_same), "{:?}", outcome.end);
+        assert!(script.sent().iter().all(|sent| sent.contains_key("listCollections")), "{:?}", script.sent());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_from_a_collection_that_took_the_name_of_the_one_that_was_planned() {
     for (byte, is_same) in [(7, true), (8, false)] {
         let deleted = is_same.then(|| ScriptedReply::Reply(doc! { "n": 1, "ok": 1.0 }));

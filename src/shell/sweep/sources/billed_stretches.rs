@@ -94,7 +94,7 @@ mod tests {
         let script = Script::new([0, 1_000_000].into_iter().flat_map(|id| [cost(0.0), Batch(vec![doc! { "_id": id }])]));
         let mut rule = planned("", 4).decision.countable().unwrap().clone();
         let selection = &mut rule.selection;
-        (selection.throughput, selection.average_bytes, selection.document_count) = (Some(100), Some(1000.0), 1_000_000);
+        (selection.throughput, selection.size.average_bytes, selection.document_count) = (Some(100), Some(1000.0), 1_000_000);
         let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
         let (findings, watches, leases) = (GoesBy::default(), Watches::none(), Leases::default());
         let sweep = RuleSweep::new(&script.billed(), &rule, &findings, &grant, &watches, &leases, None);

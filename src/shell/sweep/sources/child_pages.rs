@@ -110,7 +110,7 @@ async fn open(sweep: &RuleSweep, field: &str, parents: &[RawValue], living: &[Ra
 
 /// Returns the number of children of one reply. The server reads each of them whole, and chunks of files are large.
 fn fetch(sweep: &RuleSweep) -> u32 {
-    let by_size = sweep.rule.selection.average_bytes.map_or(u32::MAX, |average| (FETCH_BYTES / average.max(1.0)) as u32);
+    let by_size = sweep.rule.selection.size.average_bytes.map_or(u32::MAX, |average| (FETCH_BYTES / average.max(1.0)) as u32);
     sweep.rule.sizes.batch.min(by_size).max(1)
 }
 
@@ -194,7 +194,7 @@ mod tests {
         let mut sweep = sweep::sweep(&Script::new([]), 100, &Leases::default(), None);
         for (average, expected) in [(None, 2000), (Some(0.0), 2000), (Some(100.0), 2000), (Some(1_048_576.0), 32), (Some(1e9), 1)]
         {
-            sweep.rule.selection.average_bytes = average;
+            sweep.rule.selection.size.average_bytes = average;
             assert_eq!(fetch(&sweep), expected, "{average:?}");
         }
     }

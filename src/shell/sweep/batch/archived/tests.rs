@@ -179,7 +179,7 @@ fn a_batch_is_as_large_as_a_part_by_the_average_size() {
     for (average, most) in
         [(None, None), (Some(0.0), Some(part)), (Some(1.0), Some(part)), (Some(1_398_101.0), Some(3)), (Some(1e12), Some(1))]
     {
-        selection.average_bytes = average;
+        selection.size.average_bytes = average;
         assert_eq!(batch_limit(&selection), most, "{average:?}");
     }
 }
