@@ -333,7 +333,7 @@ mod tests {
     async fn only_a_look_that_ends_without_a_document_has_seen_none() {
         let rule = |documents| planned("", documents).decision.countable().unwrap().clone();
         let error = |code| ScriptedReply::Error(ServerError::reported(code, "no", ""));
-        for (documents, replies, has_none, sent) in [
+        for (documents, replies, expected, sent) in [
             (4, vec![ScriptedReply::End], true, 1),
             (4, vec![ScriptedReply::Batch(vec![doc! { "_id": 1 }]), ScriptedReply::End], false, 1),
             (4, vec![error(codes::MAX_TIME_MS_EXPIRED)], false, 1),
@@ -342,7 +342,7 @@ mod tests {
             (0, vec![], true, 0),
         ] {
             let script = Script::new(replies);
-            assert_eq!(has_none(&script.deployment(), &rule(documents)).await, has_none, "{documents} {sent}");
+            assert_eq!(has_none(&script.deployment(), &rule(documents)).await, expected, "{documents} {sent}");
             assert_eq!(script.sent().len(), sent);
         }
         let script = Script::new([ScriptedReply::End]);
