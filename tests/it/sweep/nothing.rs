@@ -9,8 +9,17 @@ use crate::support::sweeper::{Case, Report, id_set};
 use mongodb::bson::{Document, doc};
 
 /// Commands of a run that belong to no rule, in order, but for those by which drivers watch the server.
-const OF_RUN: [&str; 8] =
-    ["buildInfo", "hello", "listDatabases", "find system.version", "getParameter", "listCollections", "find", "endSessions"];
+const OF_RUN: [&str; 9] = [
+    "buildInfo",
+    "hello",
+    "listDatabases",
+    "find system.replset",
+    "find system.version",
+    "getParameter",
+    "listCollections",
+    "find",
+    "endSessions",
+];
 
 /// Creates a collection with an index on the date.
 async fn indexed(case: &Case, name: &str, documents: impl IntoIterator<Item = Document>) {
@@ -33,8 +42,8 @@ fn sent(proxied: &Proxied) -> (Vec<String>, BTreeMap<String, Vec<String>>) {
         }
         let is_bound = request.body.get_document("filter").is_ok_and(|filter| filter.contains_key("_id"));
         match request.body.get_str(&request.name) {
+            Ok("system.replset" | "system.version") => of_run.push(request.kind),
             Ok(collection) if !is_bound => of_rules.entry(collection.to_owned()).or_default().push(request.name),
-            Ok("system.version") => of_run.push(request.kind),
             _ => of_run.push(request.name),
         }
     }
