@@ -17,12 +17,15 @@ use ttl_sweeper::shell::archive::seal::Seal;
 /// Copies the files of a directory that is being written to, as they are at this moment.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().flatten() {
-        let to = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &to);
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(from).unwrap().flatten().map(|entry| entry.path()).collect();
+    // What tells of a file is copied before it, as a sweep writes it after: the manifest, the journal, then the folders.
+    paths.sort_by_key(|path| (path.is_dir(), std::cmp::Reverse(path.clone())));
+    for path in paths {
+        let to = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &to);
         } else {
-            std::fs::copy(entry.path(), to).unwrap();
+            std::fs::copy(path, to).unwrap();
         }
     }
 }
