@@ -8,6 +8,7 @@ pub(super) mod password;
 pub(super) mod prepare;
 pub(super) mod so_far;
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
@@ -26,7 +27,7 @@ use crate::commands::cli::{Common, When};
 use crate::core::facts::LAST_CHANGE;
 use crate::core::plan::estimate::RunCaps;
 use crate::core::policy::Policy;
-use crate::core::report::{ReportCommand, RunRecord};
+use crate::core::report::{Format, ReportCommand, RunRecord};
 use crate::shell::archive::disk::{Disk, RealDisk};
 #[cfg(test)]
 use crate::shell::server::wire::transport::Transport;
@@ -95,16 +96,9 @@ impl Session {
     pub(super) async fn begin_under(stop: Stop, options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
         let outputs = outputs::pair(options)?;
         let of_policy = options.clone();
-        let loaded = async {
-            tokio::task::spawn_blocking(move || load::load(&of_policy))
-                .await
-                .map_err(anyhow::Error::from)?
-                .map_err(anyhow::Error::from)
-        };
-        let (policy, uri) = stop.idle(stop.or_fail("nothing was contacted", loaded)).await?;
-        let outputs = outputs::open(outputs)?;
-        refuse_invisible(&policy)?;
-        Ok((Self::new(options, id, policy, uri, stop), outputs))
+        let loaded = async { anyhow::Ok(tokio::task::spawn_blocking(move || load::load(&of_policy)).await??) };
+        let loaded = stop.idle(stop.or_fail("nothing was contacted", loaded)).await?;
+        Self::loaded(options, id, outputs, loaded, || Ok(stop))
     }
 
     /// Does the same for a command that connects to nothing, and needs no secret.
@@ -120,10 +114,20 @@ impl Session {
         load: fn(&Common) -> Result<(Policy, Uri), Failure>,
     ) -> anyhow::Result<(Self, Vec<Output>)> {
         let outputs = outputs::pair(options)?;
-        let (policy, uri) = load(options)?;
+        Self::loaded(options, id, outputs, load(options)?, Stop::listen)
+    }
+
+    /// Opens the outputs for a policy that was read. `listen` is called last.
+    fn loaded(
+        options: &Common,
+        id: &str,
+        outputs: Vec<(PathBuf, Format)>,
+        (policy, uri): (Policy, Uri),
+        listen: impl FnOnce() -> std::io::Result<Stop>,
+    ) -> anyhow::Result<(Self, Vec<Output>)> {
         let outputs = outputs::open(outputs)?;
         refuse_invisible(&policy)?;
-        Ok((Self::new(options, id, policy, uri, Stop::listen()?), outputs))
+        Ok((Self::new(options, id, policy, uri, listen()?), outputs))
     }
 
     /// Begins a command with a single output. Accepts rules that cannot be swept.
