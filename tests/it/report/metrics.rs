@@ -40,11 +40,6 @@ async fn report(case: &Case, rules: &str, args: &[&str]) -> (Report, Scrape) {
     (Report { json, ran }, scrape(case))
 }
 
-async fn indexed(case: &Case, name: &str) {
-    let index = doc! { "key": { "at": 1 }, "name": "at_1" };
-    case.db.run_command(doc! { "createIndexes": name, "indexes": [index] }).await.expect("an index");
-}
-
 fn now() -> f64 {
     DateTime::now().timestamp_millis() as f64 / 1000.0
 }
@@ -95,7 +90,7 @@ async fn what_is_left_is_counted_where_that_is_cheap_and_absent_where_nobody_kno
     for collection in ["indexed", "scanned", "counted", "refused"] {
         case.fill(collection, documents(3..13)).await;
     }
-    indexed(&case, "indexed").await;
+    case.index_on_date("indexed").await;
     let rules = [
         "  - {namespace: DB.indexed, field: at, expireAfter: 1d, maxDeletes: 4}",
         "  - {namespace: DB.scanned, field: at, expireAfter: 1d, maxDeletes: 4}",
@@ -215,7 +210,7 @@ async fn a_run_that_does_not_end_well_says_so_and_keeps_the_last_success() {
 async fn what_is_left_stays_known_until_a_run_knows_better() {
     let case = Case::new().await;
     case.fill("c", dated(0..7, days(-3)).chain(dated(7..9, days(3)))).await;
-    indexed(&case, "c").await;
+    case.index_on_date("c").await;
     let c = format!("{}.c", case.db.name());
     let limited = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletes: 2}\n";
     assert_eq!(sweep(&case, limited, &[]).await.code, Some(4));
@@ -404,7 +399,7 @@ async fn metrics_that_cannot_be_written_in_the_end_are_an_error_of_a_run_that_di
 async fn a_run_that_is_interrupted_says_how_far_it_came() {
     let (_mongod, case) = alone().await;
     case.fill("c", dated(0..100, days(-3))).await;
-    indexed(&case, "c").await;
+    case.index_on_date("c").await;
     pause_deletes(&case.client).await;
     let rules = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize: 5, concurrency: 1}\n";
     let mut child = start(command(&case, rules, &[]));

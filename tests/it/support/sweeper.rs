@@ -60,6 +60,12 @@ impl Case {
         }
     }
 
+    /// Creates an index on the date `at`.
+    pub(crate) async fn index_on_date(&self, name: &str) {
+        let index = doc! { "key": { "at": 1 }, "name": "at_1" };
+        self.db.run_command(doc! { "createIndexes": name, "indexes": [index] }).await.expect("an index");
+    }
+
     /// Writes a policy with this YAML under `collections`; `DB` in it stands for the database of the case.
     pub(crate) fn policy(&self, collections: &str) -> PathBuf {
         policy_file(self.dir.path(), &self.policy_text(collections))

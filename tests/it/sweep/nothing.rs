@@ -23,8 +23,7 @@ const OF_RUN: [&str; 9] = [
 
 /// Creates a collection with an index on the date.
 async fn indexed(case: &Case, name: &str, documents: impl IntoIterator<Item = Document>) {
-    let index = doc! { "createIndexes": name, "indexes": [{ "key": { "at": 1 }, "name": "at_1" }] };
-    case.db.run_command(index).await.unwrap();
+    case.index_on_date(name).await;
     case.fill(name, documents).await;
 }
 
