@@ -77,7 +77,7 @@ impl<'a> Mapping<'a> {
         self.own(key).or_else(|| self.defaults?.entry(key))
     }
 
-    /// Reads the value of a key, from the mapping or from its defaults. `None` if there is none, or it is wrong.
+    /// Reads the value of a key, from the mapping or from its defaults. `None` if neither has the key, or the value is wrong.
     pub(super) fn optional<K: Kind>(&self, key: &Key<K>) -> Option<K::Value> {
         key.read(&Entry { reports: false, ..self.entry(key)? })
     }

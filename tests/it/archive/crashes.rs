@@ -18,7 +18,8 @@ use ttl_sweeper::shell::archive::seal::Seal;
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     let mut paths: Vec<PathBuf> = std::fs::read_dir(from).unwrap().flatten().map(|entry| entry.path()).collect();
-    // What tells of a file is copied before it, as a sweep writes it after: the manifest, the journal, then the folders.
+    // A sweep writes the documents, then the journal, then the manifest. Copied in the other order, nothing is told of that the
+    // copy does not have.
     paths.sort_by_key(|path| (path.is_dir(), std::cmp::Reverse(path.clone())));
     for path in paths {
         let to = to.join(path.file_name().unwrap());

@@ -1,4 +1,4 @@
-//! What is refused: clocks, scans, parts of a deployment, archives.
+//! Tests of what a plan refuses or warns of: wrong clocks, scans, a part of a deployment, archives.
 
 use super::*;
 

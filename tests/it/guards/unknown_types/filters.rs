@@ -81,7 +81,7 @@ pub(super) const WRONG: [&str; 106] = [
     "{'meta.until': {$not: {$gt: '2026-11-24'}}}",
     "{'meta.deep.n': {$ne: '3'}}",
     "{mixed: {$not: {$gt: {$oid: '0123456789abcdef01234567'}}}}",
-    // What is null elsewhere, and an array that is none.
+    // Fields that are null in other documents, and a field that is no array.
     "{rare: {$not: {$gt: '2026-11-24'}}}",
     "{nothing: {$not: {$gt: '2026-11-24'}}}",
     "{held: {$not: {$elemMatch: {$eq: true}}}}",

@@ -1,4 +1,4 @@
-//! Where the data of the servers of the tests lies.
+//! The directories in which the servers of the tests keep their data.
 
 use std::fs;
 use std::path::Path;
@@ -11,6 +11,7 @@ use tempfile::TempDir;
 const MEMORY: &str = "/dev/shm";
 /// Bytes that have to be free there: the servers of a whole run of the tests use up to five gigabytes.
 const ROOM: u64 = 8 << 30;
+/// Beginning of the name of a directory; the process id of the test run follows.
 const PREFIX: &str = "sweeper-mongod-";
 
 /// Creates a directory for a server, which is removed when the value is dropped.
@@ -29,7 +30,7 @@ pub(super) fn directory() -> TempDir {
     builder.tempdir().expect("a temporary directory")
 }
 
-/// Returns the free bytes of a file system; 0 if there is none.
+/// Returns the free bytes of the file system at a path; 0 if the path does not exist.
 fn room(path: &str) -> u64 {
     rustix::fs::statvfs(path).map_or(0, |found| found.f_bavail * found.f_frsize)
 }
