@@ -110,14 +110,14 @@ async fn repeat(
         match ended {
             // A run that did not end well has said so itself.
             Some(EndedSweep { exit_code: exit::DONE | exit::FOUND, said }) => {
-                info!(target: log::PROGRESS, "{said}; the next run begins at {}", shown(next));
+                info!(target: log::PROGRESS, "{said}; the next run begins at {}", shown(next.at));
             }
-            _ => info!("the next run begins at {}", shown(next)),
+            _ => info!("the next run begins at {}", shown(next.at)),
         }
         let wait = async {
-            while stop.exit_code().is_none() && since_1970() < next && begun.elapsed() <= every {
+            while let Some(left) = next.left(since_1970(), begun.elapsed()).filter(|_| stop.exit_code().is_none()) {
                 tokio::select! {
-                    () = tokio::time::sleep(next.saturating_sub(since_1970()).min(LOOK_EVERY)) => {}
+                    () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
                     _ = hangup.recv() => reloadable.reload(options),
                     () = stop.asked() => {}
                 }

@@ -65,23 +65,34 @@ struct Scan<'a> {
     quote: Option<char>,
     /// Brackets and braces that are open.
     depth: usize,
-    /// Indentation of the line whose value is the block of lines that follow (`|`, `>`).
-    block: Option<usize>,
+    /// Column of the innermost entry of a mapping or a list: lines that are indented more belong to it.
+    entry: usize,
+    /// Whether the value is the block of lines that follow (`|`, `>`).
+    is_block: bool,
+    /// Whether a text without quotes was open at the end of the line: it may go on in the next one.
+    is_plain: bool,
 }
 
 impl<'a> Scan<'a> {
     fn read(&mut self, line: &'a str, number: usize) {
         let indent = line.len() - line.trim_start().len();
-        if self.block.is_some_and(|block| indent > block || indent == line.len()) {
+        if indent == line.len() || self.is_block && indent > self.entry {
             return;
         }
-        self.block = None;
-        let mut begins = true;
+        let mut is_plain = self.is_plain && (self.depth > 0 || indent > self.entry);
+        let mut begins = !is_plain;
+        (self.is_block, self.is_plain) = (false, false);
+        // Column of what may turn out to be a key.
+        let mut key = None;
         let mut at = 0;
         while let Some(c) = line[at..].chars().next() {
             let (before, rest) = (&line[..at], &line[at + c.len_utf8()..]);
             let ends_word = rest.is_empty() || rest.starts_with(char::is_whitespace);
             at += c.len_utf8();
+            if begins && !c.is_whitespace() {
+                key = key.or(Some(before.len()));
+                is_plain = false;
+            }
             match (self.quote, c) {
                 (Some('"'), '\\') => at += rest.chars().next().map_or(0, char::len_utf8),
                 (Some('\''), '\'') if rest.starts_with('\'') => at += 1,
@@ -94,18 +105,31 @@ impl<'a> Scan<'a> {
                     at += length;
                 }
                 (None, '|' | '>') if begins && self.depth == 0 => {
-                    self.block = Some(indent);
+                    self.is_block = true;
                     return;
                 }
                 (None, '"' | '\'') if begins => (self.quote, begins) = (Some(c), false),
                 (None, '[' | '{') if begins => self.depth += 1,
-                (None, ']' | '}') => (self.depth, begins) = (self.depth.saturating_sub(1), false),
+                (None, ']' | '}') if self.depth > 0 => (self.depth, begins, is_plain) = (self.depth - 1, false, false),
                 (None, ',') if self.depth > 0 => begins = true,
-                (None, ':') if ends_word => begins = true,
-                (None, '-' | '?') if begins && ends_word => {}
-                (None, c) => begins = begins && c.is_whitespace(),
+                (None, ':') if ends_word => {
+                    begins = true;
+                    if self.depth == 0 {
+                        self.entry = key.take().unwrap_or(self.entry);
+                    }
+                }
+                (None, '-' | '?') if begins && ends_word => {
+                    if self.depth == 0 {
+                        (self.entry, key) = (before.len(), None);
+                    }
+                }
+                (None, c) => {
+                    is_plain |= begins && !c.is_whitespace();
+                    begins &= c.is_whitespace();
+                }
             }
         }
+        self.is_plain = is_plain && !begins;
     }
 }
 
@@ -127,7 +151,11 @@ mod tests {
             ("{a: {b: 1}, c: *d}", vec![("*d", 1, 16)]),
             ("'a': \"b\"\nc: &d", vec![("&d", 2, 4)]),
             ("a: |\n  &b\n\n  &c\nd: &e", vec![("&e", 5, 4)]),
+            ("- a: |\n    &b\n  c: &d\n- |\n &e\n-\n  - >-\n    &f\n  - &g", vec![("&d", 3, 6), ("&g", 9, 5)]),
+            ("a: b\n  &c 'd\n\n  &e\nf: &g", vec![("&g", 5, 4)]),
+            ("a:\n  b\n  &c\nd: [e\n  &f, &g]", vec![("&g", 5, 7)]),
             ("a: b # &c\n# &d\ne: f#&g", vec![]),
+            ("{a: b#c, d: &e 1}", vec![("&e", 1, 13)]),
             ("a: b &c, &d - &e [ &f", vec![]),
             ("{a: b &c, 'd &e': x, f: \"g, &h\\\", &i\", j: 'it''s, &k'}", vec![]),
             ("a: 'b\n  &c\n  &d'\ne: \"f\n  &g\"", vec![]),
@@ -142,6 +170,10 @@ mod tests {
             (
                 "a: &Co KG",
                 "1:4 `&Co` marks an anchor of YAML, and no `*Co` uses it; expected a value in quotes if it begins with `&`",
+            ),
+            (
+                "a: &Company 1\nb: &Co KG\nc: *Company",
+                "2:4 `&Co` marks an anchor of YAML, and no `*Co` uses it; expected a value in quotes if it begins with `&`",
             ),
             ("a: &x 1\nb: &x 2\nc: *x", "2:4 the anchor `&x` is declared in line 1 as well; expected a name of its own"),
             (

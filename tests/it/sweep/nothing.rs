@@ -90,7 +90,8 @@ async fn a_rule_that_finds_nothing_sends_three_commands_and_no_delete() {
     let few = ["listIndexes", "count", "aggregate"];
     for (collection, expected) in [
         ("live", &few[..]),
-        ("empty", &few),
+        // The count of the collection is older than the look: a run may wait for its lock in between.
+        ("empty", &["listIndexes", "count", "aggregate", "aggregate"]),
         ("filtered", &few),
         // The look for what a delete depends on comes first.
         ("guarded", &["listIndexes", "count", "aggregate", "aggregate"]),
