@@ -285,6 +285,7 @@ pub(crate) fn is_window_closed(rule: &SweepRule) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::facts::DataSize;
     use crate::core::plan::order::OrderChoice;
     use crate::shell::server::delete::grant::Consent;
     use crate::testing::made_up::{planned, with_children};
@@ -311,6 +312,20 @@ mod tests {
         ] {
             let choice = OrderChoice { ids_follow, ..OrderChoice::new(order, "") };
             assert_eq!(size(rule, storage, choice), expected, "{order:?} {ids_follow:?}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_goes_by_the_size_that_was_looked_at_last() {
+        let mut rule = planned("", 1_000_000).decision.countable().unwrap().clone();
+        rule.selection.size = DataSize::default();
+        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
+        let (deployment, leases) = (Script::new([]).deployment(), Leases::default());
+        for (average_bytes, is_large) in [(None, false), (Some(60.0), false), (Some(70.0), true)] {
+            let size = average_bytes.map(|bytes| DataSize { average_bytes: Some(bytes), file: None });
+            let findings = GoesBy { size, ..GoesBy::default() };
+            let sweep = RuleSweep::new(&deployment, &rule, &findings, &grant, &Watches::none(), &leases, None);
+            assert_eq!((sweep.rule.selection.size.average_bytes, sweep.is_large()), (average_bytes, is_large));
         }
     }
 
