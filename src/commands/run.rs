@@ -265,7 +265,12 @@ impl Sweeping<'_> {
                 document_match::MAX_DEPTH
             )
         });
-        lag.into_iter().chain(load).chain(incomparable).collect()
+        let moved = outcome.is_rest_unknown.then(|| {
+            "expired documents may be left: chunks moved between the shards meanwhile, or others inserted expired documents; the \
+             next run deletes them"
+                .to_owned()
+        });
+        lag.into_iter().chain(load).chain(incomparable).chain(moved).collect()
     }
 
     /// Returns the reason why the rule's lease was lost, if that is what stopped the rule.

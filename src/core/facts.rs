@@ -15,7 +15,7 @@ pub use native_ttl::{LAST_CHANGE, NativeTtl, Scope};
 pub use oplog::{Oplog, OplogLook, OplogSize};
 pub use role::ServerRole;
 
-use crate::core::flavor::{Capabilities, Flavor};
+use crate::core::flavor::{Capabilities, Flavor, ShardKeys};
 use crate::core::policy::namespace::Namespace;
 use crate::core::policy::{Child, Expect, Rule};
 
@@ -86,6 +86,11 @@ impl ServerFacts {
     /// chunks".
     pub fn takes_collection_uuids(&self) -> bool {
         self.capabilities.collection_uuids && self.topology != Topology::Sharded
+    }
+
+    /// Whether the documents of a collection may be on several servers, behind a mongos. Azure Cosmos DB (RU) calls itself one.
+    pub fn is_behind_router(&self) -> bool {
+        self.topology == Topology::Sharded && self.capabilities.shard_keys == ShardKeys::InConfig
     }
 
     /// Says that the deployment is of a kind with which this program was never tested; `None` if it was.

@@ -195,6 +195,7 @@ mod services {
     mod document_db_answers;
     mod proxy;
     mod router;
+    mod router_trouble;
     mod sharded;
 }
 

@@ -165,11 +165,13 @@ impl Remaining {
         let expired = findings.expired.as_ref().filter(|expired| expired.is_complete);
         let (deleted, uncertain) = outcome.swept().map_or((0, false), |swept| (swept.outcome.deleted, swept.outcome.uncertain));
         let is_gone = outcome.swept().is_some_and(|swept| swept.outcome.is_collection_gone);
+        let is_rest_unknown = outcome.swept().is_some_and(|swept| swept.outcome.is_rest_unknown);
         // Documents that could not be archived.
         let kept = outcome.swept().map_or(0, |swept| swept.outcome.archived.incomparable);
         match (self, status) {
             (Self::Unknown, _) | (_, Status::Skipped) => (None, None),
             (Self::Counted { count, oldest }, _) => (Some(*count), oldest.filter(|_| *count > 0).map(Instant)),
+            (Self::Derived | Self::Shared, Status::Complete) if is_rest_unknown => (None, None),
             (Self::Derived | Self::Shared, Status::Complete) if outcome.swept().is_some() => (Some(kept), None),
             (Self::Shared, _) => (None, None),
             (Self::Derived, Status::Complete | Status::Refused) => {

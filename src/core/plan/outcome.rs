@@ -88,6 +88,8 @@ pub struct Outcome {
     pub unconfirmed: u64,
     /// Whether a collection of the rule was dropped, renamed or replaced, so that what is left of it is unknown.
     pub is_collection_gone: bool,
+    /// Whether documents that should be gone may be left on the shards of a cluster.
+    pub is_rest_unknown: bool,
     /// The reason why no majority was asked to confirm; `None` if one was.
     pub weak_write_concern: Option<String>,
     pub paused: Waited,

@@ -2,6 +2,7 @@
 //! finished.
 
 mod admission;
+mod further_passes;
 #[cfg(test)]
 pub(super) mod tests;
 
@@ -51,6 +52,8 @@ pub(super) struct Engine<'a> {
     gave_up: bool,
     /// Whether the last batch was done, and every reply to it came.
     pub(super) is_settled: bool,
+    /// Whether fewer documents were deleted than batches were made of, in the pass that is under way.
+    is_short: bool,
 }
 
 impl<'a> Engine<'a> {
@@ -70,6 +73,7 @@ impl<'a> Engine<'a> {
             in_flight: JoinSet::new(),
             gave_up: false,
             is_settled: false,
+            is_short: false,
             sweep,
         }
     }
@@ -87,7 +91,11 @@ impl<'a> Engine<'a> {
             return self.check_stop();
         }
         let mut source = self.open(&sweep, permit, false).await?;
-        self.start_batches_of(&mut source).await
+        self.start_batches_of(&mut source).await?;
+        if sweep.deployment.facts.is_behind_router() {
+            self.sweep_what_moved(&sweep).await?;
+        }
+        Ok(())
     }
 
     /// Ends the sweep, once the last batch was started, or it came to its end earlier.
@@ -367,6 +375,7 @@ impl<'a> Engine<'a> {
         outcome.unconfirmed += if sweep.weak_write_concern().is_some() { deleted } else { unconfirmed };
         outcome.batches += 1;
         outcome.uncertain |= uncertain;
+        self.is_short |= deleted < asked;
         if !sweep.is_of_children {
             self.run.progress.deleted(deleted);
         }

@@ -3,7 +3,7 @@ use std::time::Duration as Time;
 use super::*;
 use crate::core::plan::fields::UnknownField;
 use crate::core::plan::findings::CountObstacle;
-use crate::core::plan::outcome::{Archived, End, Stopped, Swept};
+use crate::core::plan::outcome::{Archived, End, Outcome, Stopped, Swept};
 use crate::core::plan::waits::Wait;
 use crate::core::plan::{Approved, Guard, Refusal, SkipReason};
 use crate::testing::made_up::{self, counted, not_swept, planned, swept, with_obstacle};
@@ -149,6 +149,12 @@ fn what_remains_follows_from_counts_and_deletes() {
     let none = Remaining::Counted { count: 0, oldest: Some(bson::DateTime::from_millis(5)) };
     let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(swept(7, stop())), &none);
     assert_eq!((report.remaining_count, report.oldest_remaining), (Some(0), None));
+    let missed =
+        Swept { outcome: Outcome { is_rest_unknown: true, ..swept(7, End::Complete).outcome }, ..swept(7, End::Complete) };
+    for remaining in [Remaining::Derived, Remaining::Shared] {
+        let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(missed.clone()), &remaining);
+        assert_eq!((report.status, report.remaining_count), (Status::Complete, None), "what the shards have left is unknown");
+    }
     let unknown = RuleReport::of(&planned("", 200), &counted(9), &not_swept(), &Remaining::Unknown);
     assert_eq!((unknown.remaining_count, unknown.oldest_remaining), (None, None));
 }

@@ -90,12 +90,8 @@ async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>)
     let mut expired = read(expiry, found.as_ref());
     if expired.count > 0 {
         // An index in another order has to be read as a whole.
-        let stages = if index.oldest_first && !bounds_date(rule) {
-            first(rule)
-        } else {
-            vec![matching, doc! { "$group": { "_id": null, "oldest": { "$min": earliest } } }]
-        };
-        let found = one_unheld(deployment, selection, stages).await?;
+        let is_first = index.oldest_first && !bounds_date(rule);
+        let found = one_unheld(deployment, selection, oldest(deployment, rule, is_first)).await?;
         expired.oldest = read(expiry, found.as_ref()).oldest;
     }
     Ok(expired)
@@ -160,7 +156,7 @@ pub(crate) async fn oldest_within(deployment: &Deployment, rule: &SweepRule, max
     if bounds_date(rule) {
         return None;
     }
-    let found = one_unheld(&limited(deployment, max_time), selection, first(rule)).await.ok()?;
+    let found = one_unheld(&limited(deployment, max_time), selection, oldest(deployment, rule, true)).await.ok()?;
     read(expiry, found.as_ref()).oldest
 }
 
@@ -179,10 +175,14 @@ fn bounds_date(rule: &SweepRule) -> bool {
     paths.into_iter().any(|found| is_within(&found.path, &expiry.field) || is_within(&expiry.field, &found.path))
 }
 
-/// Returns the stages for the first match, which has the earliest date of all along an ascending index.
-fn first(rule: &SweepRule) -> Vec<Document> {
-    let project = doc! { "$project": { "_id": 0, "oldest": rule.expiry.earliest() } };
-    vec![doc! { "$match": rule.selection.predicate.clone() }, doc! { "$limit": 1 }, project]
+/// Returns the stages for the earliest date. With `is_first` that is the date of the first match, as along an ascending index on
+/// one server: a router takes the first match of any shard.
+fn oldest(deployment: &Deployment, rule: &SweepRule, is_first: bool) -> Vec<Document> {
+    let (matching, earliest) = (doc! { "$match": rule.selection.predicate.clone() }, rule.expiry.earliest());
+    if is_first && !deployment.facts.is_behind_router() {
+        return vec![matching, doc! { "$limit": 1 }, doc! { "$project": { "_id": 0, "oldest": earliest } }];
+    }
+    vec![matching, doc! { "$group": { "_id": null, "oldest": { "$min": earliest } } }]
 }
 
 fn read(expiry: &Expiry, found: Option<&Document>) -> Expired {

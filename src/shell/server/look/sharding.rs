@@ -4,7 +4,6 @@ use bson::{Document, doc};
 
 use super::privileges;
 use crate::base::values::integer_in;
-use crate::core::facts::Topology;
 use crate::core::flavor::ShardKeys;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::Deployment;
@@ -35,7 +34,7 @@ pub(crate) async fn of(deployment: &Deployment, namespace: &Namespace) -> Result
             let reply = deployment.read(&namespace.database, command).await?;
             Ok(Sharding { key: paths(reply.get_document("shardKeyDefinition").ok()), throughput: throughput(&reply) })
         }
-        ShardKeys::InConfig if facts.topology == Topology::Sharded => {
+        ShardKeys::InConfig if facts.is_behind_router() => {
             let entry = Query::find(&collections(), doc! { "_id": namespace.to_string(), "dropped": { "$ne": true } });
             let entry = entry.limit(1).read_preference(ReadPreference::ConnectionString).first_batch(deployment).await?;
             let key = entry.first().and_then(|entry| Document::try_from(entry.get_document("key").ok()?).ok());

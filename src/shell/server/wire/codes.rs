@@ -18,12 +18,16 @@ pub(crate) const COMMAND_NOT_FOUND: i32 = 59;
 pub(crate) const WRITE_CONCERN_TIMEOUT: i32 = 64;
 pub(crate) const CANNOT_CREATE_INDEX: i32 = 67;
 pub(crate) const INVALID_OPTIONS: i32 = 72;
+/// A router gave up after its view of the chunks was out of date several times.
+pub(crate) const NO_PROGRESS_MADE: i32 = 82;
 pub(crate) const INDEX_OPTIONS_CONFLICT: i32 = 85;
 pub(crate) const INDEX_KEY_SPECS_CONFLICT: i32 = 86;
 pub(crate) const NETWORK_TIMEOUT: i32 = 89;
 pub(crate) const SHUTDOWN_IN_PROGRESS: i32 = 91;
 pub(crate) const WRITE_CONFLICT: i32 = 112;
 pub(crate) const COMMAND_NOT_SUPPORTED: i32 = 115;
+/// A router found no primary of a shard.
+pub(crate) const FAILED_TO_SATISFY_READ_PREFERENCE: i32 = 133;
 pub(crate) const READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET: i32 = 134;
 pub(crate) const COMMAND_NOT_SUPPORTED_ON_VIEW: i32 = 166;
 /// The collection or the index under a query was dropped or renamed.
@@ -36,6 +40,7 @@ pub(crate) const CONVERSION_FAILURE: i32 = 241;
 pub(crate) const SNAPSHOT_UNAVAILABLE: i32 = 246;
 pub(crate) const EXCEEDED_TIME_LIMIT: i32 = 262;
 pub(crate) const CLIENT_DISCONNECT: i32 = 279;
+pub(crate) const MOVE_PRIMARY_IN_PROGRESS: i32 = 319;
 /// The collection of this name does not have the UUID that the command names.
 pub(crate) const COLLECTION_UUID_MISMATCH: i32 = 361;
 /// The transaction was too large for the cache of the storage engine, or the cache too full (MongoDB 6.3 and later).
@@ -47,6 +52,8 @@ pub(crate) const DUPLICATE_KEY: i32 = 11_000;
 pub(crate) const INTERRUPTED_AT_SHUTDOWN: i32 = 11_600;
 pub(crate) const INTERRUPTED: i32 = 11_601;
 pub(crate) const INTERRUPTED_DUE_TO_REPL_STATE_CHANGE: i32 = 11_602;
+/// The chunks of a collection moved meanwhile.
+pub(crate) const STALE_CONFIG: i32 = 13_388;
 pub(crate) const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13_435;
 pub(crate) const NOT_PRIMARY_OR_SECONDARY: i32 = 13_436;
 
@@ -76,14 +83,18 @@ const RETRYABLE: [i32; 13] = [
     NOT_PRIMARY_OR_SECONDARY,
 ];
 
-/// Codes with which a server refuses a command before doing anything: no privilege, no primary, another collection.
-const REFUSALS: [i32; 4] = [UNAUTHORIZED, NOT_WRITABLE_PRIMARY, NOT_PRIMARY_NO_SECONDARY_OK, COLLECTION_UUID_MISMATCH];
-
-/// Codes after which a delete can be sent again as well: its statements repeat the whole predicate. A read that takes longer than
-/// its limit takes as long again.
+/// Codes of trouble that passes, besides a fail-over: a lock, a cache or a write that was in the way.
 ///
 /// Source: mongo `src/mongo/db/exec/batched_delete_stage.cpp` and `src/mongo/db/concurrency/exception_util.cpp`.
-const RETRYABLE_DELETES: [i32; 4] = [LOCK_TIMEOUT, MAX_TIME_MS_EXPIRED, WRITE_CONFLICT, TEMPORARILY_UNAVAILABLE];
+const PASSING: [i32; 3] = [LOCK_TIMEOUT, WRITE_CONFLICT, TEMPORARILY_UNAVAILABLE];
+
+/// Codes by which a router reports that a shard has no primary for a while, or that chunks or databases move between shards.
+///
+/// Source: mongo `src/mongo/s/write_ops/batch_write_exec.cpp`, `src/mongo/client/replica_set_monitor.cpp`; SERVER-71618.
+const OF_ROUTERS: [i32; 4] = [NO_PROGRESS_MADE, FAILED_TO_SATISFY_READ_PREFERENCE, MOVE_PRIMARY_IN_PROGRESS, STALE_CONFIG];
+
+/// Codes with which a server refuses a command before doing anything: no privilege, no primary, another collection.
+const REFUSALS: [i32; 4] = [UNAUTHORIZED, NOT_WRITABLE_PRIMARY, NOT_PRIMARY_NO_SECONDARY_OK, COLLECTION_UUID_MISMATCH];
 
 /// Codes that end an operation at any point. A delete that ends like this fails as a command, and its `n` is lost.
 ///
@@ -112,12 +123,15 @@ const SQL_REFUSALS: [&str; 3] = ["57P03", "40001", "40P01"];
 /// Tells whether the same command can be sent again after an error with this code.
 pub(crate) fn is_retryable(code: i32) -> bool {
     RETRYABLE.contains(&code)
+        || PASSING.contains(&code)
+        || OF_ROUTERS.contains(&code)
         || sqlstate(code).is_some_and(|state| SQL_INTERRUPTIONS.iter().chain(&SQL_REFUSALS).any(|known| *known == state))
 }
 
-/// Tells whether a delete can be sent again after an error with this code.
+/// Tells whether a delete can be sent again after an error with this code: its statements repeat the whole predicate. A read that
+/// takes longer than its limit takes as long again.
 pub(crate) fn is_retryable_delete(code: i32) -> bool {
-    RETRYABLE_DELETES.contains(&code) || is_retryable(code)
+    code == MAX_TIME_MS_EXPIRED || is_retryable(code)
 }
 
 /// Tells whether the server refused the command before doing anything, or has undone it.

@@ -86,8 +86,16 @@ impl ServerError {
         }
     }
 
-    /// Creates an error from a sub-document of a reply with `code`, `errmsg` and perhaps `codeName`.
+    /// Creates an error from a sub-document of a reply with `code`, `errmsg` and perhaps `codeName`. Where the shards of a
+    /// statement failed for several reasons, one of these decides.
+    ///
+    /// Source: mongo `src/mongo/s/write_ops/batch_write_op.cpp`, `MultipleErrorsOccurredInfo`.
     pub(crate) fn read(error: &Document) -> Self {
+        let causes = error.get_document("errInfo").unwrap_or(error).get_array("causedBy");
+        causes.ok().and_then(|causes| Self::decisive(causes)).unwrap_or_else(|| Self::read_one(error))
+    }
+
+    fn read_one(error: &Document) -> Self {
         let code = values::integer_in(error, "code").and_then(|code| i32::try_from(code).ok()).unwrap_or(0);
         let message = error.get_str("errmsg").unwrap_or("an error without a message");
         Self::reported(code, message, error.get_str("codeName").unwrap_or_default())
@@ -95,7 +103,11 @@ impl ServerError {
 
     /// Reads the `writeErrors` of a reply: the first one after which the command cannot be sent again, or else the first.
     pub(crate) fn of_write(reply: &Document) -> Option<Self> {
-        let errors = reply.get_array("writeErrors").ok()?;
+        Self::decisive(reply.get_array("writeErrors").ok()?)
+    }
+
+    /// Reads several errors, and returns the first one after which the command cannot be sent again, or else the first.
+    fn decisive(errors: &[Bson]) -> Option<Self> {
         let mut errors = errors.iter().filter_map(Bson::as_document).map(Self::read);
         let first = errors.next()?;
         let may_pass = |error: &Self| error.is_retryable() || error.overload().is_some();
@@ -335,6 +347,17 @@ mod tests {
             let error = ServerError::reported(code, "message", "");
             let found = (error.is_reply_lost(), error.is_retryable(), error.is_refused());
             assert_eq!(found, (is_reply_lost, is_retryable, is_refused), "{code}");
+        }
+        for code in [82, 112, 133, 319, 13_388] {
+            let error = ServerError::reported(code, "message", "");
+            assert!(error.is_retryable() && error.is_reply_lost() && !error.is_refused(), "{code}");
+        }
+        let causes = |codes: &[i32]| {
+            let causes: Vec<Document> = codes.iter().map(|code| doc! { "code": *code, "errmsg": "of a shard" }).collect();
+            doc! { "code": 65, "errmsg": "multiple errors", "errInfo": { "causedBy": causes } }
+        };
+        for (codes, decisive) in [(&[133, 6][..], 133), (&[6, 20, 13], 20), (&[], 65)] {
+            assert_eq!(ServerError::read(&causes(codes)).code, Some(decisive), "{codes:?}");
         }
         let late = "Failed to parse number 'sweeper: the time of this delete is over' in $convert with no onError value";
         let late = ServerError::reported(codes::CONVERSION_FAILURE, late, "ConversionFailure");

@@ -207,9 +207,11 @@ impl Query {
     /// Returns the first batch, undecoded, and leaves no cursor open. The length of the batch is the limit or the batch size.
     pub(crate) async fn first_batch(&self, deployment: &Deployment) -> Result<Vec<RawDocumentBuf>, ServerError> {
         let mut single = self.clone().option("singleBatch", true);
-        // Without a batch size, MongoDB ends the first batch of a find at 101 documents, whatever the limit.
-        if let (None, Some(limit)) = (self.batch_size, self.options.get("limit")) {
-            single = single.option("batchSize", limit.clone());
+        // Without a batch size, MongoDB ends the first batch of a find at 101 documents, whatever the limit. A router asks each
+        // shard for those that it skips as well, and fetches them by this number.
+        let number = |name| self.options.get(name).and_then(Bson::as_i64);
+        if let (None, Some(limit)) = (self.batch_size, number("limit")) {
+            single = single.option("batchSize", limit.saturating_add(number("skip").unwrap_or(0)));
         }
         let command = single.command(deployment)?;
         let batch = self.retrying(|| async { deployment.open_once(command.clone()).await?.next().await }).await?;
@@ -448,6 +450,11 @@ mod tests {
             "hint": "a_1", "maxTimeMS": 2000_i64, "readConcern": { "level": "majority" }, "comment": "sweeper test",
         };
         assert_eq!(script.sent(), [expected]);
+
+        let script = Script::new([ScriptedReply::End]);
+        let skipping = Query::find(&namespace(), doc! {}).skip(1999).limit(2);
+        skipping.first_batch(&script.deployment()).await.unwrap();
+        assert_eq!(script.sent()[0].get("batchSize"), Some(&Bson::Int64(2001)), "a router fetches what it skips as well");
     }
 
     #[tokio::test]

@@ -125,7 +125,9 @@ async fn open(sweep: &RuleSweep, only: Option<&Document>, fetch: u32) -> Result<
         .batch_size(fetch)
         .hint(Some(hint))
         .collation(selection.collation.as_ref());
-    if let Some(index) = selection.index.as_ref().filter(|index| !index.oldest_first && only.is_none())
+    // A router merges the shards in the order of the dates only if it is asked to.
+    let is_sorted = |index: &IndexChoice| index.oldest_first && !deployment.facts.is_behind_router();
+    if let Some(index) = selection.index.as_ref().filter(|index| !is_sorted(index) && only.is_none())
         && deployment.facts.capabilities.sorts
         && sorts_along(sweep, index).await?
     {
@@ -134,7 +136,7 @@ async fn open(sweep: &RuleSweep, only: Option<&Document>, fetch: u32) -> Result<
     find.cursor(deployment).await
 }
 
-/// Whether an index that is not ascending can be walked so that the oldest dates come first. A multikey index cannot, nor can
+/// Whether an index can be walked so that the oldest dates come first. A multikey index cannot, nor can
 /// one that begins with another field: the server would sort everything in memory before the first reply.
 async fn sorts_along(sweep: &RuleSweep, index: &IndexChoice) -> Result<bool, ServerError> {
     let RuleSweep { deployment, rule, .. } = sweep;

@@ -1,10 +1,11 @@
 //! A mongos in front of several mongods, as mongos 6.0 routes; the documents, and what commands do to them, are the mongods' own.
 //!
 //! Played: inserts, updates, deletes, finds, aggregations, counts, cursors, statistics and explain on sharded and unsharded
-//! collections. Not played: moves of chunks, orphans, stale versions, and the round trips of a cursor: all documents of a query
-//! are read at once.
+//! collections, and a chunk that moves while a delete goes to several shards. Not played: other moves of chunks, orphans, stale
+//! versions, and the round trips of a cursor: all documents of a query are read at once.
 
 mod chunks;
+mod moves;
 mod order;
 mod reads;
 mod stats;
@@ -18,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mongodb::bson::{Bson, Document, doc};
 
 pub(crate) use chunks::Sharded;
+pub(crate) use moves::Move;
 
 use super::upstream::{Upstream, is_ok, whole};
 use super::{Call, errors};
@@ -32,6 +34,8 @@ pub(crate) struct Router {
     /// Documents of each cursor that are yet to be fetched.
     cursors: Mutex<BTreeMap<i64, Vec<Bson>>>,
     is_config_hidden: AtomicBool,
+    /// Moves that are yet to come, with the namespaces of their collections.
+    moves: Mutex<Vec<(String, Move)>>,
 }
 
 /// The end of a command: a reply that the client gets, or a broken connection to a shard.
@@ -39,8 +43,8 @@ type Answer = io::Result<Document>;
 
 impl Router {
     pub(crate) fn new(shards: Vec<u16>) -> Arc<Self> {
-        let (collections, cursors) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { shards, collections, cursors, is_config_hidden: AtomicBool::new(false) })
+        let (collections, cursors, moves) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { shards, collections, cursors, is_config_hidden: AtomicBool::new(false), moves })
     }
 
     /// Shards a collection from now on.
@@ -186,6 +190,10 @@ struct Asked {
 }
 
 impl Asked {
+    fn namespace(&self) -> String {
+        format!("{}.{}", self.database, self.collection)
+    }
+
     /// Returns the shards to which a query goes: the primary shard of an unsharded collection.
     fn shards_of(&self, filter: &Document) -> Vec<usize> {
         match &self.sharded {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::base::progress::{Progress, Show};
 use crate::base::stop::Stop;
+use crate::core::facts::Topology;
 use crate::core::plan::StopReason;
 use crate::core::plan::outcome::{End, Outcome};
 use crate::shell::lock::lease::Leases;
@@ -133,4 +134,23 @@ async fn deletes_that_the_members_have_not_confirmed_are_told() {
     let (outcome, _) = swept(vec![found(1..=2), ScriptedReply::End, unconfirmed()], None, |_| {}).await;
     assert_eq!((outcome.deleted, outcome.unconfirmed, outcome.batches), (2, 2, 1));
     assert!(matches!(&outcome.end, End::Failed(why) if why.starts_with("deleted on the primary")), "{:?}", outcome.end);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_deletes_missed_on_shards_is_looked_for_and_swept_in_further_passes() {
+    let pass = |ids, n: i32| [found(ids), ScriptedReply::End, deleted(n)];
+    let (some, none) = (|| vec![found(3..=3), ScriptedReply::End], || vec![ScriptedReply::End]);
+    let again = |n: i32, look: Vec<ScriptedReply>| pass(3..=3, n).into_iter().chain(look).collect::<Vec<_>>();
+    for (answers, total, deletes, is_rest_unknown) in [
+        (vec![pass(1..=3, 3).into()], 3, 1, false),
+        (vec![pass(1..=3, 2).into(), none()], 2, 1, false),
+        (vec![pass(1..=3, 2).into(), some(), again(1, vec![])], 3, 2, false),
+        (vec![pass(1..=3, 2).into(), some(), again(0, none())], 2, 2, false),
+        (vec![pass(1..=3, 2).into(), some(), again(0, some()), again(0, some()), again(0, some())], 2, 4, true),
+    ] {
+        let answers: Vec<ScriptedReply> = answers.into_iter().flatten().collect();
+        let (outcome, sent) = swept(answers, None, |sweep| sweep.deployment.facts.topology = Topology::Sharded).await;
+        assert_eq!((outcome.deleted, named(&sent).len(), outcome.is_rest_unknown), (total, deletes, is_rest_unknown), "{sent:?}");
+        assert_eq!(outcome.end, End::Complete);
+    }
 }

@@ -53,14 +53,19 @@ impl Sharded {
     ///
     /// Source: `findIntersectingChunk` in s/chunk_manager.cpp.
     pub(crate) fn shard_of(&self, key: &[Bson]) -> usize {
+        self.chunks[self.chunk_of(key)].1
+    }
+
+    /// Returns the place of the chunk that a key is in.
+    pub(super) fn chunk_of(&self, key: &[Bson]) -> usize {
         let placed: Vec<Bson> =
             self.key.values().zip(key).map(|(kind, value)| if is_hashed(kind) { hash(value) } else { value.clone() }).collect();
         let below = |bound: &Vec<Bson>| {
             placed.iter().zip(bound).map(|(value, bound)| compare(value, bound)).find(|order| order.is_ne())
                 == Some(Ordering::Less)
         };
-        let chunk = self.chunks.iter().find(|(bound, _)| bound.as_ref().is_none_or(below));
-        chunk.expect("the last chunk has no bound").1
+        let chunk = self.chunks.iter().position(|(bound, _)| bound.as_ref().is_none_or(below));
+        chunk.expect("the last chunk has no bound")
     }
 
     /// Returns the shards that may own what a query asks for: the shards of the values that it lists for every path of the key,

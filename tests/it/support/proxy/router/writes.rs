@@ -164,7 +164,15 @@ impl Router {
                 Some(sharded) => target_delete(sharded, statement, &filter),
             };
             match shards {
-                Ok(shards) => {
+                Ok(mut shards) => {
+                    if let Some(to) = self.next_move(asked, &shards) {
+                        // The shard that gets the chunk has carried out the statement by then, and is not asked again.
+                        shards.retain(|shard| *shard != to);
+                        if let Some(refusal) = self.send(asked, "deletes", statement, &[to], index, &mut written).await? {
+                            return Ok(refusal);
+                        }
+                        self.move_chunk(asked).await?;
+                    }
                     if let Some(refusal) = self.send(asked, "deletes", statement, &shards, index, &mut written).await? {
                         return Ok(refusal);
                     }

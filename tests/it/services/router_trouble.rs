@@ -1,0 +1,127 @@
+//! Sweeps of a sharded collection while its chunks move and its shards fail: every expired document goes, the oldest first, and
+//! what is said of the rest was counted.
+
+use crate::support::cluster::Cluster;
+use crate::support::faults::days;
+use crate::support::proxy::errors;
+use crate::support::proxy::fault::Fault;
+use crate::support::proxy::router::{Move, Sharded};
+use crate::support::sweeper::Report;
+use mongodb::bson::{Bson, DateTime, RawDocumentBuf, doc};
+
+/// Returns a cluster with a collection `c` in four chunks by `t`, of which the shards have two each. Every third of its 400
+/// documents is live, and the older half of the expired ones is on the second shard.
+async fn quarters(has_index: bool) -> Cluster {
+    let cluster = Cluster::new().await;
+    let bounds = [Some(vec![100.into()]), Some(vec![200.into()]), Some(vec![300.into()]), None];
+    let chunks = bounds.into_iter().zip([0, 1, 0, 1]).collect();
+    cluster.shard("c", Sharded { key: doc! { "t": 1 }, collation: None, chunks }).await;
+    let documents = (0..400).map(|n| {
+        doc! { "_id": n, "t": n, "at": days(if n % 3 == 0 { 3 } else { age(n) }) }
+    });
+    let documents: Vec<_> = documents.map(|document| RawDocumentBuf::try_from(&document).unwrap()).collect();
+    cluster.fill("c", &documents).await;
+    if has_index {
+        for shard in [0, 1] {
+            let index = doc! { "key": { "at": 1 }, "name": "at_1" };
+            cluster.on_shard(shard).run_command(doc! { "createIndexes": "c", "indexes": [index] }).await.unwrap();
+        }
+    }
+    cluster
+}
+
+/// Returns the days since the date of an expired document, as a negative number.
+fn age(n: i32) -> i64 {
+    i64::from(n) - if n / 100 % 2 == 1 { 1000 } else { 500 }
+}
+
+/// Returns the `_id`s on all shards, in ascending order.
+async fn left(cluster: &Cluster) -> Vec<i32> {
+    let mut ids: Vec<i32> = cluster
+        .documents("c")
+        .await
+        .iter()
+        .map(|(_, bytes)| RawDocumentBuf::from_bytes(bytes.clone()).unwrap().get_i32("_id").unwrap())
+        .collect();
+    ids.sort_unstable();
+    ids
+}
+
+fn live() -> Vec<i32> {
+    (0..400).filter(|n| n % 3 == 0).collect()
+}
+
+async fn swept(cluster: &Cluster, keys: &str) -> Report {
+    cluster.case.report(&format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{keys}}}\n"), &[]).await
+}
+
+#[tokio::test]
+async fn documents_that_move_to_a_shard_that_has_carried_out_the_delete_go_as_well() {
+    for (has_index, keys) in [(true, ""), (true, ", maxDeletes: 100000"), (false, ""), (false, ", batchSize: 50")] {
+        let cluster = quarters(has_index).await;
+        let namespace = format!("{}.c", cluster.case.db.name());
+        for moved in [Move { chunk: 0, to: 1 }, Move { chunk: 3, to: 0 }] {
+            cluster.router.move_in_next_delete(&namespace, moved);
+        }
+        let report = swept(&cluster, keys).await;
+        assert_eq!(left(&cluster).await, live(), "{has_index} {keys}");
+        assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(0), &266.into()), "{report:?}");
+        assert_eq!(report.rule(0, "remainingCount"), &serde_json::json!(0), "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_takes_the_oldest_of_all_shards() {
+    let cluster = quarters(true).await;
+    let report = swept(&cluster, ", maxDeletes: 50, batchSize: 7").await;
+    let mut expired: Vec<(i64, i32)> = (0..400).filter(|n| n % 3 != 0).map(|n| (age(n), n)).collect();
+    expired.sort_unstable();
+    let gone: Vec<i32> = expired.iter().take(50).map(|(_, n)| *n).collect();
+    let expected: Vec<i32> = (0..400).filter(|n| !gone.contains(n)).collect();
+    assert_eq!(left(&cluster).await, expected, "{report:?}");
+    assert_eq!((report.ran.code, report.rule(0, "order")), (Some(4), &"oldestFirst".into()), "{report:?}");
+}
+
+#[tokio::test]
+async fn the_oldest_document_is_looked_for_on_every_shard() {
+    let cluster = quarters(true).await;
+    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
+    let all = cluster.documents("c").await;
+    let dates = all.iter().map(|(_, bytes)| RawDocumentBuf::from_bytes(bytes.clone()).unwrap().get_datetime("at").unwrap());
+    let oldest = dates.min().unwrap();
+    for args in [&["sweep", "--dry-run"][..], &["audit"]] {
+        let ran = cluster.case.run(rule, &[args, &["--format", "json"]].concat()).await;
+        let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let found = report["rules"][0]["oldestExpired"].as_str().unwrap_or_default();
+        assert_eq!(DateTime::parse_rfc3339_str(found).ok(), Some(oldest), "{args:?}: {ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn trouble_of_a_router_that_passes_is_waited_out() {
+    let refused = |code: i32, name: &str| errors::failed(code, name, "trouble that passes");
+    let several = |codes: [i32; 2]| {
+        let causes: Vec<Bson> =
+            codes.iter().map(|code| doc! { "index": 0, "code": *code, "errmsg": "of a shard" }.into()).collect();
+        let error = doc! { "index": 0, "code": 65, "errmsg": "multiple errors", "errInfo": { "causedBy": causes } };
+        doc! { "n": 0, "writeErrors": [error], "ok": 1.0 }
+    };
+    let looks = ["find c", "delete c", "collStats c", "listIndexes c", "explain find", "aggregate c"];
+    for (code, kinds) in [(133, &looks[..]), (112, &looks), (82, &looks[1..2]), (319, &looks[1..2]), (13_388, &looks[..1])] {
+        for kind in kinds {
+            let cluster = quarters(true).await;
+            cluster.proxy.faults().once(kind, 0, Fault::Answer { reply: refused(code, "Passing"), done: false });
+            let report = swept(&cluster, ", batchSize: 50").await;
+            assert_eq!((report.ran.code, left(&cluster).await), (Some(0), live()), "{code} {kind}: {report:?}");
+            assert_eq!(cluster.proxy.faults().outstanding(), [""; 0], "{code}");
+        }
+    }
+    for (codes, expected) in [([133, 6], 0), ([133, 20], 3)] {
+        let cluster = quarters(true).await;
+        cluster.proxy.faults().once("delete c", 0, Fault::Answer { reply: several(codes), done: false });
+        let report = swept(&cluster, ", batchSize: 50").await;
+        assert_eq!(report.ran.code, Some(expected), "{codes:?}: {report:?}");
+        let left = left(&cluster).await;
+        assert!(live().iter().all(|id| left.contains(id)));
+    }
+}
