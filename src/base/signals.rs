@@ -19,3 +19,25 @@ pub fn let_through() {
 fn of_a_sweep() -> SigSet {
     [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].into_iter().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_signal_that_a_sweep_hears_is_held_back_until_it_is_let_through() {
+        let held = || {
+            let mask = SigSet::thread_get_mask().unwrap();
+            [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].map(|signal| mask.contains(signal))
+        };
+        // A thread of its own, because a mask belongs to a thread.
+        let masks = std::thread::spawn(move || {
+            hold_back();
+            let before = held();
+            let of_later_threads = std::thread::spawn(held).join().unwrap();
+            let_through();
+            (before, of_later_threads, held())
+        });
+        assert_eq!(masks.join().unwrap(), ([true; 3], [true; 3], [false; 3]));
+    }
+}

@@ -76,6 +76,19 @@ async fn what_is_in_the_journal_is_finished_and_a_parent_that_is_there_keeps_its
 }
 
 #[tokio::test]
+async fn what_is_in_the_journal_is_finished_where_no_parent_has_expired_by_a_count() {
+    let (_set, case) = case("counted").await;
+    fill(&case, 0..0, 5..10).await;
+    case.fill("lines", (0..5).flat_map(|order| lines(order, 3))).await;
+    case.fill("journal", [entry(&case, 1, "_id", vec![0, 1, 2, 3, 4])]).await;
+    let report = case.report(&rule(", maxDeletePercent: 50"), &[]).await;
+    assert_eq!((report.ran.code, report.rule(0, "expiredCount")), (Some(0), &0.into()), "{report:?}");
+    assert_eq!(report.rule(0, "childrenDeletedCount"), 15, "{report:?}");
+    assert_whole(&case, &format!("{report:?}")).await;
+    assert_eq!(entries(&case).await, id_set([0; 0]));
+}
+
+#[tokio::test]
 async fn what_a_rule_does_not_have_stays_in_the_journal_for_one_that_has_it_and_is_warned_of() {
     let (_set, case) = case("unclaimed").await;
     fill(&case, 0..0, 5..10).await;

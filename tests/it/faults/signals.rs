@@ -7,7 +7,7 @@ use crate::support::faults::{
     until_heard, until_running,
 };
 use crate::support::said::Said;
-use crate::support::sweeper::{Ran, Report, id_set};
+use crate::support::sweeper::{Case, Ran, Report, id_set, sweeper};
 use mongodb::bson::doc;
 use rand::RngExt;
 
@@ -55,6 +55,23 @@ async fn the_first_signal_lets_the_batch_in_flight_end_and_the_report_be_written
         assert_eq!(case.ids("c").await, id_set(100..103));
         assert_eq!(case.ids("d").await, id_set::<i32>([]));
     }
+}
+
+#[tokio::test]
+async fn a_signal_ends_a_command_that_has_nothing_to_report() {
+    let case = Case::new().await;
+    let pipe = case.dir.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut command = sweeper(&["check"]);
+    command.arg("--policy").arg(&pipe);
+    let child = start(command);
+    // It opens once the process has opened it as well.
+    let opened = tokio::task::spawn_blocking(move || std::fs::OpenOptions::new().write(true).open(pipe));
+    let opened = opened.await.unwrap().unwrap();
+    signal(&child, "TERM");
+    drop(opened);
+    let ran = end(child).await;
+    assert_eq!(ran.code, None, "{ran:?}");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use crate::support::server::{Server, on_servers};
 use crate::support::shim::Shim;
-use crate::support::sweeper::{Report, id_set, run};
+use crate::support::sweeper::{Case, Report, id_set, run};
 use mongodb::bson::{DateTime, doc};
 
 async fn a_client_whose_clock_is_wrong_deletes_nothing_unless_told_and_then_by_the_clock_of_the_server(server: &Server) {
@@ -35,3 +35,18 @@ async fn a_client_whose_clock_is_wrong_deletes_nothing_unless_told_and_then_by_t
 }
 
 on_servers!(a_client_whose_clock_is_wrong_deletes_nothing_unless_told_and_then_by_the_clock_of_the_server);
+
+#[tokio::test]
+async fn a_clock_that_the_driver_cannot_work_with_is_an_error_before_anything_is_contacted() {
+    let case = Case::new().await;
+    let shim = Shim::clock(&case);
+    case.fill("c", [doc! { "_id": 1, "at": DateTime::from_millis(0) }]).await;
+    for shift in ["-3000000000", "3000000000"] {
+        let mut command = case.command("  - {namespace: DB.c, field: at, expireAfter: 1d}\n", &["sweep"]);
+        shim.shift(&mut command, shift);
+        let ran = run(command).await;
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(ran.stderr.contains("expected a time from 1970 to 2106, as ObjectIds have; nothing was contacted"), "{ran:?}");
+        assert_eq!(case.ids("c").await, id_set([1]));
+    }
+}

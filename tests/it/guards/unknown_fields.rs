@@ -178,6 +178,10 @@ async fn a_name_is_right_if_one_of_many_namespaces_has_it() {
         |path: &str| format!("  - {{namespace: 'DB.tenant_*', field: at, expireAfter: 1d, filter: {{{path}: {{$ne: true}}}}}}\n");
     let wrong = case.report(&rule("holdd"), &[]).await;
     assert_eq!((wrong.ran.code, wrong.json["totals"]["refused"].as_u64()), (Some(5), Some(3)), "{wrong:?}");
+    // Nor is a wrong name right because another one is found.
+    let both = rule("hold").replace("}}}", "}, holdd: {$ne: true}}}");
+    let half = case.report(&both, &[]).await;
+    assert_eq!((half.ran.code, half.json["totals"]["refused"].as_u64()), (Some(5), Some(3)), "{half:?}");
     assert_eq!(case.ids("tenant_1").await, id_set(0..6));
     let said = |report: &Report| -> Vec<bool> {
         let rules = report.json["rules"].as_array().unwrap();

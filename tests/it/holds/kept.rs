@@ -84,6 +84,25 @@ async fn what_is_held_stays_whatever_way_finds_it_and_goes_once_the_hold_is_gone
 }
 
 #[tokio::test]
+async fn rules_that_read_one_collection_of_holds_by_other_filters_keep_what_each_of_them_holds() {
+    let case = Case::new().await;
+    for name in ["c", "d"] {
+        case.fill(name, documents()).await;
+    }
+    hold(&case, "t3", true).await;
+    hold(&case, "t5", false).await;
+    let rule = |name: &str, active: &str| {
+        let holds = HOLDS.replace("active: true", active);
+        format!("  - {{namespace: DB.{name}, field: at, expireAfter: 1d, {holds}}}\n")
+    };
+    let swept = case.report(&[rule("c", "active: true"), rule("d", "active: false")].concat(), &[]).await;
+    assert_eq!((swept.ran.code, swept.json["totals"]["deletedCount"].as_u64()), (Some(0), Some(36)), "{swept:?}");
+    for (name, tenant) in [("c", 3), ("d", 5)] {
+        assert_eq!(case.ids(name).await, left(&[tenant]), "{name}: {swept:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_document_whose_key_changes_to_a_held_one_before_it_is_deleted_stays() {
     let (_mongod, case) = crate::support::faults::alone().await;
     case.fill("c", documents()).await;

@@ -241,8 +241,10 @@ async fn a_window_that_cannot_be_kept_refuses_the_rule_and_without_the_guard_is_
     drop(writer);
     let rule = |keys: &str| format!("  - {{namespace: app.c, field: at, expireAfter: 1d{keys}}}\n");
     let hour = rule(", minOplogWindow: 1h");
-    for args in [&["--dry-run"][..], &[]] {
-        let refused = case.report(&hour, args).await;
+    // Whether or not a document has expired.
+    let years = hour.replace("1d", "3650d");
+    for (hour, args) in [(&hour, &["--dry-run"][..]), (&hour, &[]), (&years, &["--dry-run"]), (&years, &[])] {
+        let refused = case.report(hour, args).await;
         assert_eq!(
             (refused.rule(0, "status"), refused.rule(0, "reason")),
             (&"refused".into(), &"minOplogWindow".into()),

@@ -75,7 +75,7 @@ async fn look(sweep: &RuleSweep, parents: &Parents) -> Result<(ServerTime, Vec<R
 mod tests {
     use std::sync::Arc;
 
-    use bson::Timestamp;
+    use bson::{Timestamp, Uuid};
 
     use super::*;
     use crate::core::facts::Topology;
@@ -120,6 +120,24 @@ mod tests {
                 }
                 None => assert_eq!(fresh.selection.predicate, whole),
             }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_the_server_does_not_look_at_the_collection_itself_that_is_done_after_each_look_at_the_parents() {
+        let listed = || doc! { "name": "c", "type": "collection", "info": { "uuid": Uuid::from_bytes([7; 16]) } };
+        let hello = || Reply(doc! { "localTime": DateTime::from_millis(1_000_000), "ok": 1.0 });
+        let look = || [hello(), Batch(vec![]), End, Batch(vec![listed()]), End];
+        let script = Script::new(look().into_iter().chain(look()));
+        let mut deployment = script.deployment();
+        deployment.facts.topology = Topology::Sharded;
+        let rule = planned("", 4).decision.countable().unwrap().clone();
+        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
+        let sweep = RuleSweep::new(&deployment, &rule, &GoesBy::default(), &grant, &Watches::none(), &Leases::default(), None);
+        let parents = Parents { field: "p".into(), key: ParentKey::id(), keys: vec![RawValue::of(1).unwrap()] };
+        for looks in 1..=2 {
+            assert!(fresh(&sweep, Some(&parents)).await.unwrap().is_some());
+            assert_eq!(script.sent().iter().filter(|sent| sent.contains_key("listCollections")).count(), looks);
         }
     }
 

@@ -209,18 +209,20 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use bson::{Bson, DateTime, doc};
+    use bson::{Bson, DateTime, Document, Timestamp, doc};
     use tokio::sync::watch;
 
     use super::*;
     use crate::base::pause_file::PauseFile;
+    use crate::base::values::raw::RawValue;
+    use crate::core::plan::ParentKey;
     use crate::core::policy::namespace::Namespace;
     use crate::shell::lock::lease::{Leases, Renewals};
     use crate::shell::lock::moment::{Moment, ServerTime};
     use crate::shell::server::wire::codes;
     use crate::shell::server::wire::error::ServerError;
     use crate::testing::made_up::sweep::{self, ids_of};
-    use crate::testing::scripted::ScriptedReply::{Error, Reply, Silence};
+    use crate::testing::scripted::ScriptedReply::{Batch, End, Error, Reply, Silence};
     use crate::testing::scripted::{Script, ScriptedReply};
 
     /// A sweep under a lease that was taken just now.
@@ -397,6 +399,30 @@ mod tests {
         let mut case = Case::new(vec![deleted()]);
         case.sweep.pause = PauseFile::by(seen);
         assert_eq!(case.send().await.result, BatchResult { deleted: 1, ..BatchResult::default() });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_delete_relies_on_is_read_again_once_the_pause_file_is_gone() {
+        let look = || {
+            let time = Timestamp { time: 1_000, increment: 7 };
+            let confirmed = Reply(doc! { "cursor": { "firstBatch": [] }, "operationTime": time, "ok": 1.0 });
+            [Reply(doc! { "localTime": DateTime::from_millis(0), "ok": 1.0 }), confirmed, Batch(Vec::new()), End]
+        };
+        let (file, seen) = watch::channel(Some("the pause file exists".to_owned()));
+        let mut case = Case::new(look().into_iter().chain(look()).chain([deleted()]).collect());
+        case.sweep.pause = PauseFile::by(seen);
+        let parents = Parents { field: "p".into(), key: ParentKey::id(), keys: vec![RawValue::of(1).unwrap()] };
+        let looks = || {
+            let level = |command: &Document| Some(command.get_document("readConcern").ok()?.get_str("level").ok()?.to_owned());
+            case.script.sent().iter().filter(|sent| level(sent).as_deref() == Some("linearizable")).count()
+        };
+        let removed = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert_eq!((looks(), case.deletes()), (1, 0));
+            file.send_replace(None);
+        };
+        let (sent, ()) = tokio::join!(send(&case.sweep, Box::new(ids_of([1])), Some(&parents)), removed);
+        assert_eq!((looks(), case.deletes(), sent.result.deleted), (2, 1, 1));
     }
 
     #[tokio::test(start_paused = true)]

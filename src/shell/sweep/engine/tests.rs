@@ -101,6 +101,23 @@ async fn a_rule_without_an_expired_document_is_complete_once_its_collection_was_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rule_without_an_expired_document_is_not_complete_outside_of_its_window() {
+    let (script, mut sweep) = of_collection(7, None);
+    let minute =
+        |minutes| (chrono::Utc::now() + chrono::Duration::hours(12) + chrono::Duration::minutes(minutes)).format("%H:%M");
+    let window = format!("    window: {{start: '{}', end: '{}'}}\n", minute(0), minute(1));
+    let shut = Arc::get_mut(&mut sweep).expect("one sweep");
+    shut.nothing_expired = true;
+    shut.rule.limits.window = planned(&window, 4).decision.countable().unwrap().limits.window.clone();
+    let limits = Limits::default();
+    let outcome = with_run(&limits, async |run| {
+        let permit = run.budget.acquire().await;
+        Engine::new(sweep.clone(), run).run(permit).await
+    });
+    assert_eq!((outcome.await.end, script.sent().len()), (End::Partial(StopReason::Window), 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_deleted_from_a_collection_that_took_the_name_of_the_one_that_was_planned() {
     for (byte, is_same) in [(7, true), (8, false)] {
         let deleted = is_same.then(|| ScriptedReply::Reply(doc! { "n": 1, "ok": 1.0 }));
