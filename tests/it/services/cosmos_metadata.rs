@@ -97,6 +97,7 @@ async fn a_check_says_that_privileges_are_unknown_where_the_service_does_not_sho
     let ran = proxied.case.run(&locked(), &["check", "--connect", "--format", "json"]).await;
     assert_eq!((ran.code, &json(&ran)["rules"][0]["status"]), (Some(0), &"complete".into()), "{ran:?}");
     assert!(ran.stderr.contains("the user's privileges are unknown") && ran.stderr.contains("connectionStatus"), "{ran:?}");
+    assert!(proxied.proxy.requests_of("connectionStatus").is_empty(), "the service refuses it");
 }
 
 /// eclipse-basyx/basyx-java-server-sdk#452, MicrosoftDocs/azure-databases-docs#180.

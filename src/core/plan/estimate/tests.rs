@@ -158,17 +158,17 @@ fn parents_and_children_share_the_rate_and_each_takes_its_time_without_a_history
         let facts = EstimateFacts { children: Some(&children), measured_speed: speed, ..facts(87_000, &OplogLook::None, &ids) };
         Estimate::of(rule, &facts)
     };
-    // A child takes the time of three documents.
+    // A child takes the time of eight documents.
     let assumed = estimate(&rule, 87_000 * 3, 0, None);
-    assert_eq!((assumed.seconds, assumed.documents_per_second), (Some(10.0), 8700.0));
+    assert_eq!((assumed.seconds, assumed.documents_per_second), (Some(25.0), 3480.0));
     let orphaned = estimate(&rule, 0, 87_000 * 2, None);
     assert_eq!(
         (orphaned.seconds, orphaned.documents_per_second),
-        (Some(7.0), 87_000.0),
+        (Some(17.0), 87_000.0),
         "no document takes its time from orphans"
     );
     // Earlier sweeps had children as well, but the orphans are gone by them.
-    assert_eq!(estimate(&rule, 87_000 * 4, 87_000, Some(8700.0)).seconds, Some(13.0));
+    assert_eq!(estimate(&rule, 87_000 * 4, 87_000, Some(8700.0)).seconds, Some(18.0));
     rule.limits.rate = Some(8700);
     assert_eq!(estimate(&rule, 87_000 * 4, 0, None).seconds, Some(50.0));
 }

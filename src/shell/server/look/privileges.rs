@@ -2,6 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
+use crate::core::flavor::Flavor;
 use crate::core::plan::holds::HeldBack;
 use crate::core::plan::{Family, SweepRule};
 use crate::core::policy::namespace::Namespace;
@@ -31,6 +32,10 @@ pub(crate) struct Privileges(Option<Vec<Document>>);
 ///
 /// Errors: no answer.
 pub(crate) async fn ask(deployment: &Deployment) -> Result<(Privileges, Option<String>)> {
+    if deployment.facts.flavor == Flavor::CosmosRu {
+        // It would count as an error in the metrics of the account.
+        return Ok((Privileges(None), Some("Azure Cosmos DB (RU) has no `connectionStatus`".into())));
+    }
     let status = match deployment.read("admin", doc! { "connectionStatus": 1, "showPrivileges": true }).await {
         Ok(status) => status,
         Err(cause) if cause.is_unavailable() => return Ok((Privileges(None), Some(cause.to_string()))),
@@ -162,6 +167,11 @@ mod tests {
         }
         let script = Script::new([error(codes::DUPLICATE_KEY, "something else")]);
         assert!(ask(&script.deployment()).await.is_err());
+        let script = Script::new([]);
+        let mut deployment = script.deployment();
+        deployment.facts.flavor = Flavor::CosmosRu;
+        let (_, unknown) = ask(&deployment).await.unwrap();
+        assert!(unknown.is_some() && script.sent().is_empty(), "a service that is known to refuse it is not asked");
     }
 
     #[test]

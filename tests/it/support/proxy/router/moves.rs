@@ -1,8 +1,7 @@
 //! Chunks that move from shard to shard while a delete is on its way.
 //!
-//! Source: s/write_ops/write_op.cpp (`_successfulShardSet`), s/write_ops/batch_write_exec.cpp: the shard that a chunk leaves
-//! answers that the router's view is out of date, and the router sends the statement again, but only to shards that have not
-//! carried it out.
+//! Source: s/write_ops/write_op.cpp (`_successfulShardSet`), s/write_ops/batch_write_exec.cpp. The shard that a chunk leaves
+//! answers that the router's view is out of date. The router sends the statement again to shards that have not carried it out.
 
 use std::io;
 use std::sync::{Arc, PoisonError};
