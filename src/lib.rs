@@ -31,7 +31,7 @@
 //!
 //! | floor | rooms | never |
 //! |---|---|---|
-//! | `testing` | `model` of a server, `simulation` of whole runs, simulated disks and machines, made-up reports | Part of the program: it is compiled for tests only. |
+//! | `testing` | `simulation` of whole runs, the clients of the `model` of a server (a crate in `tests/model`), simulated disks and machines, made-up reports | Part of the program: it is compiled for tests only. |
 //! | [`commands`] | one file for each command, and what they share: `cli`, `session`, `survey`, `run` | |
 //! | [`shell`] | `server`, `sweep`, `archive`, `lock` | Only `server` talks to MongoDB, through one seam (`server::wire::transport`); only `server::wire::driver` and `server::connect` name a type of the driver. |
 //! | [`core`] | `policy`, `facts`, `flavor`, `expiry`, `plan`, `pace`, `native`, `draft`, `audit`, `report` | Values in, values out: no driver, no clock, no files, no tasks. |

@@ -44,10 +44,10 @@ use std::time::Duration;
 use bson::{Bson, Document};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
+use server_model::{Model, Pace};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::testing::model::{Model, Pace};
 use archives::SweeperDisk;
 use choices::Edition;
 use documents::Documents;
@@ -161,7 +161,7 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
     scenario.move_away(seed);
     trace.step(seed, || format!("{scenario:#?}\n{}", scenario.policy(&Edition::whole(&scenario))));
     let judge = Judge::new(&scenario, trace);
-    let model = Model::new(seed, Box::new(judge.clone()));
+    let model = Model::new(seed, judge.clone());
     let as_of = scenario.as_of.unwrap_or_else(|| model.now().timestamp_millis());
     let mut kin = Kin(&mut fastrand::Rng::with_seed(seed.rotate_left(32)));
     for swept in &scenario.rules {

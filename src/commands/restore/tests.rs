@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use bson::{DateTime, Document, doc};
+use server_model::{Deletion, Model, Observer};
 use tokio::sync::watch;
 
 use super::*;
 use crate::core::policy::{ArchiveTo, Compression};
 use crate::shell::archive::writer::Archive;
 use crate::testing::disk::SimulatedDisk;
-use crate::testing::model::{Deletion, Model, Observer};
+use crate::testing::model::Client;
 
 struct Unobserved;
 
@@ -38,11 +39,11 @@ fn archived(batches: &[(&str, &[Document])]) -> Vec<Verified> {
 
 /// Restores a file into a collection that has these documents. Returns the counts, and the documents that are there then.
 async fn restored(file: Verified, present: Present, there: &[Document]) -> (Put, Vec<Document>) {
-    let model = Model::new(1, Box::new(Unobserved));
+    let model = Model::new(1, Arc::new(Unobserved));
     for document in there {
         model.put("app.c", &document["_id"].clone(), Some(document.clone()));
     }
-    let deployment = model.client("sweeper").deployment("run");
+    let deployment = Client::new(&model, "sweeper").deployment("run");
     let target = Target::open(&deployment, &namespace("c"), present, false).await.unwrap().unwrap();
     let mut done = Put::default();
     let (_signals, signals) = watch::channel(None);

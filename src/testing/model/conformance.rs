@@ -30,7 +30,9 @@ use bson::{Bson, Document, doc};
 use fastrand::Rng;
 use futures_util::{StreamExt, stream};
 
-use super::{Deletion, Model, Observer, Pace};
+use server_model::{Deletion, Model, Observer, Pace};
+
+use super::Client;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::wire::transport::{Patience, ServerCommand};
 use crate::shell::server::{Deployment, connect};
@@ -73,7 +75,7 @@ async fn the_model_answers_as_a_mongod_does() {
 async fn sequence(seed: u64, real: &Deployment) -> Option<String> {
     let mut random = Rng::with_seed(seed);
     let namespace = Namespace { database: "conformance".into(), collection: format!("c{seed}") };
-    let model = Model::new(seed, Box::new(NoObserver));
+    let model = Model::new(seed, Arc::new(NoObserver));
     model.set_pace(Pace { latency: 0..=0, yields: 0.5, pause: 0..=0, replication: 0..=0 });
     let imitated = imitated(&model, real);
     let shape = Shape::any(&mut random);
@@ -102,7 +104,7 @@ async fn drop_quietly(real: &Deployment, drop: ServerCommand) {
 
 /// Returns a deployment with the facts of another that sends its commands to the model.
 fn imitated(model: &Arc<Model>, real: &Deployment) -> Deployment {
-    let mut client = model.client("conformance").deployment("run");
+    let mut client = Client::new(model, "conformance").deployment("run");
     client.facts = real.facts.clone();
     client
 }

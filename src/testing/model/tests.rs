@@ -1,8 +1,13 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
-use bson::{Timestamp, doc};
+use bson::{DateTime, Document, Timestamp, doc};
+use parking_lot::Mutex;
+use server_model::{BEGINNING, Deletion, Faults, Model, Observer, Pace};
+use tokio::time::Instant;
 
-use super::*;
+use super::Client;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::ServerError;
@@ -17,13 +22,13 @@ struct Seen {
     taken_back: Mutex<BTreeSet<u64>>,
 }
 
-impl Observer for Arc<Seen> {
+impl Observer for Seen {
     fn deleted(&self, deletion: &Deletion<'_>) {
         assert_eq!((deletion.namespace, deletion.comment), ("app.c", "sweeper run"));
         let id = deletion.document.get_i32("_id").unwrap();
         assert_eq!(deletion.server.document("app.c", &id.into()), None);
         // No majority may have the delete yet.
-        let has_majority = deletion.server.has_majority("app.c", |document| document == deletion.document);
+        let has_majority = deletion.server.has_majority("app.c", &|document| document == deletion.document);
         let is_there = deletion.server.documents("app.c").any(|document| document == deletion.document);
         assert!(has_majority >= is_there && !is_there && deletion.begun <= Instant::now());
         let millis = deletion.now.timestamp_millis() - BEGINNING;
@@ -48,7 +53,7 @@ fn at(millis: i64) -> DateTime {
 /// Creates a server with documents 0 to 9, whose dates are as many milliseconds after the beginning.
 fn filled(seed: u64) -> (Arc<Model>, Arc<Seen>) {
     let seen = Arc::new(Seen::default());
-    let model = Model::new(seed, Box::new(seen.clone()));
+    let model = Model::new(seed, seen.clone());
     for id in 0..10 {
         model.put("app.c", &id.into(), Some(doc! { "at": at(id.into()), "_id": id }));
     }
@@ -83,7 +88,7 @@ fn slow() -> Pace {
 #[tokio::test(start_paused = true)]
 async fn a_delete_is_shown_to_the_observer_document_by_document() {
     let (model, seen) = filled(1);
-    let client = model.client("one");
+    let client = Client::new(&model, "one");
     let reply = client.run(delete(3)).await.unwrap();
     assert_eq!(reply, doc! { "n": 4, "electionId": &reply["electionId"], "ok": 1.0 });
     assert_eq!((seen.ids(), ids(&model)), (vec![0, 1, 2, 3], (4..10).collect()));
@@ -94,7 +99,7 @@ async fn a_delete_is_shown_to_the_observer_document_by_document() {
 async fn a_document_that_moves_away_while_a_delete_lets_others_run_survives() {
     let (model, seen) = filled(1);
     model.set_pace(slow());
-    let client = model.client("one");
+    let client = Client::new(&model, "one");
     let running = tokio::spawn(async move { client.run(delete(5)).await });
     tokio::time::sleep(Duration::from_millis(15)).await;
     assert_eq!(seen.ids(), [0, 1]);
@@ -111,7 +116,7 @@ async fn a_fail_over_ends_commands_and_takes_back_only_what_no_majority_has() {
     for seed in 0..20 {
         let (model, seen) = filled(seed);
         model.set_pace(slow());
-        let client = model.client("one");
+        let client = Client::new(&model, "one");
         let first = client.run(delete(1)).await.unwrap();
         assert_eq!(first, doc! { "n": 2, "electionId": &first["electionId"], "ok": 1.0 });
         model.hold_replication(Duration::from_secs(3600));
@@ -145,7 +150,7 @@ async fn a_fail_over_ends_commands_and_takes_back_only_what_no_majority_has() {
 async fn a_majority_is_waited_for_until_the_time_limit_of_the_write_concern() {
     let (model, _) = filled(1);
     model.hold_replication(Duration::from_secs(3600));
-    let client = model.client("one");
+    let client = Client::new(&model, "one");
     let statement = doc! { "q": {}, "limit": 1 };
     let concern = doc! { "w": "majority", "wtimeout": 500 };
     let body = doc! { "delete": "c", "deletes": [statement], "writeConcern": concern, "comment": "sweeper run" };
@@ -159,7 +164,7 @@ async fn a_majority_is_waited_for_until_the_time_limit_of_the_write_concern() {
 async fn a_command_that_is_late_is_carried_out_after_its_client_has_given_up() {
     let (model, seen) = filled(1);
     model.set_faults(Faults { late: 1.0, max_late: Duration::from_secs(60), ..Faults::default() });
-    let client = model.client("one");
+    let client = Client::new(&model, "one");
     let limit = Duration::from_millis(5);
     let mut lost = 0;
     for until in 0..10 {
@@ -184,7 +189,7 @@ async fn replies_are_lost_after_and_before_the_command_is_carried_out() {
     ] {
         let (model, seen) = filled(1);
         model.set_faults(faults.clone());
-        let cause = model.client("one").run(within(limit, delete(3))).await.unwrap_err();
+        let cause = Client::new(&model, "one").run(within(limit, delete(3))).await.unwrap_err();
         assert_eq!((seen.ids().len(), cause.is_reply_lost()), (deleted, is_reply_lost), "{faults:?}: {cause}");
     }
 }
@@ -195,7 +200,7 @@ async fn a_time_limit_of_the_server_ends_a_delete_between_two_documents() {
     model.set_pace(slow());
     let statement = doc! { "q": {}, "limit": 0 };
     let body = doc! { "delete": "c", "deletes": [statement], "maxTimeMS": 25, "comment": "sweeper run" };
-    let cause = model.client("one").run(command(&body)).await.unwrap_err();
+    let cause = Client::new(&model, "one").run(command(&body)).await.unwrap_err();
     assert!(cause.has_code(codes::MAX_TIME_MS_EXPIRED));
     assert_eq!(seen.ids(), [0, 1, 2]);
 }
@@ -203,7 +208,7 @@ async fn a_time_limit_of_the_server_ends_a_delete_between_two_documents() {
 #[tokio::test(start_paused = true)]
 async fn a_cursor_reads_on_until_it_dies_and_commands_that_are_not_known_are_errors() {
     let (model, _) = filled(1);
-    let deployment = model.client("one").deployment("run");
+    let deployment = Client::new(&model, "one").deployment("run");
     let namespace = Namespace { database: "app".into(), collection: "c".into() };
     let query = || Query::find(&namespace, doc! { "at": { "$gte": at(2) } }).hint(Some("at_1")).batch_size(3);
     let found = query().all(&deployment).await.unwrap();
@@ -214,7 +219,7 @@ async fn a_cursor_reads_on_until_it_dies_and_commands_that_are_not_known_are_err
     }
     model.set_faults(Faults { lost_cursor: 1.0, ..Faults::default() });
     assert!(cursor.next().await.unwrap_err().has_code(codes::CURSOR_NOT_FOUND));
-    let unknown = model.client("one").run(command(&doc! { "mapReduce": "c" })).await;
+    let unknown = Client::new(&model, "one").run(command(&doc! { "mapReduce": "c" })).await;
     assert!(unknown.unwrap_err().has_code(codes::COMMAND_NOT_FOUND));
     for filter in [doc! { "at": { "$near": 1 } }, doc! { "$where": "1" }, doc! { "$expr": { "$rand": {} } }] {
         assert!(Query::find(&namespace, filter).all(&deployment).await.is_err());
@@ -227,7 +232,7 @@ async fn the_same_seed_takes_the_same_course() {
         let (model, seen) = filled(seed);
         let faults = Faults { cut_while: 0.2, late: 0.2, silent: 0.1, refused: 0.2, interrupted: 0.1, ..Faults::default() };
         model.set_faults(Faults { max_late: Duration::from_secs(5), ..faults });
-        let clients = ["one", "two"].map(|name| model.client(name));
+        let clients = ["one", "two"].map(|name| Client::new(&model, name));
         let runs = clients.map(|client| {
             tokio::spawn(async move {
                 let mut ended = Vec::new();
@@ -261,7 +266,7 @@ async fn the_same_seed_takes_the_same_course() {
 async fn counts_clocks_and_collections_can_be_wrong_or_gone() {
     let (model, _) = filled(1);
     model.set_pace(slow());
-    let deployment = model.client("one").deployment("run");
+    let deployment = Client::new(&model, "one").deployment("run");
     let count = async |query: Document| deployment.read("app", doc! { "count": "c", "query": query }).await.unwrap();
     model.miscount("app.c", -3);
     assert_eq!(count(doc! {}).await, doc! { "n": 7, "ok": 1.0 });
@@ -269,7 +274,7 @@ async fn counts_clocks_and_collections_can_be_wrong_or_gone() {
     model.set_skew(-60_000);
     let hello = deployment.read("admin", doc! { "hello": 1 }).await.unwrap();
     assert!(hello.get_datetime("localTime").unwrap().timestamp_millis() < BEGINNING - 59_000);
-    let client = model.client("one");
+    let client = Client::new(&model, "one");
     let running = tokio::spawn(async move { client.run(delete(5)).await });
     tokio::time::sleep(Duration::from_millis(15)).await;
     assert_eq!(model.document("app.c", &1.into()), None);
@@ -285,7 +290,7 @@ fn reading(concern: Document) -> ServerCommand {
 }
 
 async fn found(model: &Arc<Model>, concern: Document) -> Vec<i32> {
-    let mut batches = model.client("reader").open(reading(concern)).await.unwrap();
+    let mut batches = Client::new(model, "reader").open(reading(concern)).await.unwrap();
     let documents = batches.next().await.unwrap().unwrap();
     documents.iter().map(|document| document.get_i32("_id").unwrap()).collect()
 }
@@ -296,7 +301,7 @@ async fn a_read_with_majority_sees_neither_deletes_nor_writes_that_may_be_taken_
     model.heal();
     model.hold_replication(Duration::from_secs(5));
     let begun = Instant::now();
-    let client = model.client("one");
+    let client = Client::new(&model, "one");
     let deleting = tokio::spawn(async move { client.run(delete(7)).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
     let write = model.put("app.c", &20.into(), Some(doc! { "_id": 20, "at": at(100) })).unwrap();
@@ -307,7 +312,7 @@ async fn a_read_with_majority_sees_neither_deletes_nor_writes_that_may_be_taken_
     assert_eq!(found(&model, doc! { "level": "local" }).await, [8, 9, 20]);
     assert_eq!(found(&model, doc! {}).await, [8, 9, 20]);
     // A later time is waited for, and so is the majority that confirms the primary.
-    let reply = model.client("one").run(reading(doc! { "level": "linearizable" })).await.unwrap();
+    let reply = Client::new(&model, "one").run(reading(doc! { "level": "linearizable" })).await.unwrap();
     assert!(begun.elapsed() >= Duration::from_secs(5));
     let time = reply.get_timestamp("operationTime").unwrap();
     deleting.await.unwrap().unwrap();
@@ -328,9 +333,9 @@ async fn no_majority_confirms_a_primary_that_is_cut_off_or_gone() {
     model.hold_replication(Duration::from_secs(60));
     let write = model.put("app.c", &9.into(), None).unwrap();
     let linearizable = doc! { "find": "c", "limit": 1, "readConcern": { "level": "linearizable" }, "maxTimeMS": 1000 };
-    let cause = model.client("one").run(command(&linearizable)).await.unwrap_err();
+    let cause = Client::new(&model, "one").run(command(&linearizable)).await.unwrap_err();
     assert!(cause.has_code(codes::MAX_TIME_MS_EXPIRED), "{cause}");
-    let client = model.client("one");
+    let client = Client::new(&model, "one");
     let reading = tokio::spawn(async move { client.run(reading(doc! { "level": "linearizable" })).await });
     let majority = {
         let model = model.clone();
@@ -341,6 +346,6 @@ async fn no_majority_confirms_a_primary_that_is_cut_off_or_gone() {
     let cause = reading.await.unwrap().unwrap_err();
     assert!(cause.has_code(codes::INTERRUPTED_DUE_TO_REPL_STATE_CHANGE), "{cause}");
     assert_eq!(majority.await.unwrap(), !ids(&model).contains(&9));
-    let unknown = model.client("one").run(command(&doc! { "find": "c", "readConcern": { "level": "available" } })).await;
+    let unknown = Client::new(&model, "one").run(command(&doc! { "find": "c", "readConcern": { "level": "available" } })).await;
     assert!(unknown.is_err());
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use server_model::{Faults, Pace};
+
 use super::choices::{Fate, Sweeper};
 use super::scenario::{Scenario, SweptRule};
 use super::troubles::Troubles;
-use crate::testing::model::{Faults, Pace};
 
 /// One in so many simulations is of this kind.
 const ONE_IN: u64 = 5;

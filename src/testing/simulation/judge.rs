@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use bson::{Bson, DateTime, Document};
 use parking_lot::Mutex;
+use server_model::{Deletion, Insertion, Observer, Updated};
 use tokio::time::Instant;
 
 use super::archives::RunArchive;
@@ -20,7 +21,6 @@ use super::oracle::Rule;
 use super::relations::{HOLDS, JOURNAL};
 use super::scenario::{LAST, LOCKS, MAX_SKEW, Scenario};
 use super::trace::{Trace, digest};
-use crate::testing::model::{Deletion, Insertion, Observer, Updated};
 use family::{ByRule, FamilyJudge};
 use holds::HoldsJudge;
 use leases::{DroppedLeases, Left};
@@ -304,7 +304,7 @@ impl Gone {
     }
 }
 
-impl Observer for Arc<Judge> {
+impl Observer for Judge {
     fn deleted(&self, deletion: &Deletion<'_>) {
         let Deletion { namespace, document, server, client: run, .. } = deletion;
         let run = *run;

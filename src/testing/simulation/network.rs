@@ -56,7 +56,7 @@ impl Link {
             world: world.clone(),
             machine: machine.clone(),
             run: run.to_owned(),
-            client: world.model.client(run),
+            client: Client::new(&world.model, run),
             begun: Instant::now(),
             cuts,
             state: Mutex::new(State { random, cut: None, signalled: None }),

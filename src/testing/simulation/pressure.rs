@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bson::{Bson, DateTime, doc};
+use server_model::{Deletion, Model, Observer, Pace};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -16,7 +17,7 @@ use crate::core::plan::Status;
 use crate::core::policy::parse::parse;
 use crate::core::report::{Report, RuleReport};
 use crate::testing::machines::Machine;
-use crate::testing::model::{Deletion, Model, Observer, Pace};
+use crate::testing::model::Client;
 
 const S: Duration = Duration::from_secs(1);
 const EXPIRED: i32 = 1000;
@@ -36,7 +37,7 @@ struct Case {
 impl Case {
     /// Fills `app.c`, and an index on its date.
     fn new() -> Self {
-        let model = Model::new(1, Box::new(Unobserved));
+        let model = Model::new(1, Arc::new(Unobserved));
         let now = model.now().timestamp_millis();
         for id in 0..EXPIRED + 5 {
             let at = if id < EXPIRED { now - 864_000_000 + i64::from(id) } else { now };
@@ -68,7 +69,7 @@ impl Case {
             run_id: "run".into(),
             policy: parse("sweeper.yaml", &policy, &|_| None, true).unwrap(),
             only: Vec::new(),
-            server: Arc::new(self.model.client("sweeper")),
+            server: Arc::new(Client::new(&self.model, "sweeper")),
             disk: Arc::new(SweeperDisk::new().get()),
             pause: None,
             signals: self.signals.subscribe(),

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use bson::{Bson, Document};
+use server_model::BEGINNING;
 
 use crate::base::values::float;
-use crate::testing::model::BEGINNING;
 
 /// The collection of the journal.
 pub(super) const JOURNAL: &str = "ops.journal";

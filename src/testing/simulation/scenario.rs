@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use server_model::BEGINNING;
+
 use super::choices::{Edition, Moved, Pauses, Restores, Sweeper};
 use super::oracle::{Filter, Format, Rule};
 use super::relations::{self, Holds, SimulatedFamily};
 use super::troubles::Troubles;
-use crate::testing::model::BEGINNING;
 
 /// The start of every simulation by the server's clock, in milliseconds since 1970: 2027-01-15T08:00:00Z.
 pub(super) const START: i64 = BEGINNING;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
 use bson::{DateTime, Document, doc};
+use server_model::{BEGINNING, Deletion, Model, Observer};
 
 use super::sweepers::args;
 use crate::commands::tests::simulated::{Surroundings, sweep};
@@ -15,7 +16,7 @@ use crate::core::policy::parse::parse;
 use crate::core::report::Report;
 use crate::testing::disk::SimulatedDisk;
 use crate::testing::machines::Machine;
-use crate::testing::model::{BEGINNING, Deletion, Model, Observer};
+use crate::testing::model::Client;
 
 const MINUTE: i64 = 60_000;
 const DAY: i64 = 24 * 60 * MINUTE;
@@ -31,7 +32,7 @@ impl Observer for Nobody {
 
 /// Returns a server with 100 expired documents in `app.c`, 10 that have not expired, and three children of each in `app.lines`.
 fn server() -> Arc<Model> {
-    let model = Model::new(1, Box::new(Nobody));
+    let model = Model::new(1, Arc::new(Nobody));
     model.create_index("app.c", "at", 1);
     model.create_index("app.lines", "order", 1);
     for id in 0..110 {
@@ -66,7 +67,7 @@ fn begin_on(machine: &Arc<Machine>, model: &Arc<Model>, run: &str, lines: &str) 
         run_id: run.to_owned(),
         policy: parse("sweeper.yaml", &text, &|_| None, true).unwrap(),
         only: Vec::new(),
-        server: Arc::new(model.client(run)),
+        server: Arc::new(Client::new(model, run)),
         disk: Arc::new(SimulatedDisk::with_directory(Path::new("/"))),
         pause: None,
         signals: watch::channel(None).1,

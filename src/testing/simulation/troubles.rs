@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::testing::model::{Faults, Pace};
+use server_model::{Faults, Pace};
 
 /// The troubles of a simulation.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -9,6 +9,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use server_model::{BEGINNING, Deletion, Model, Observer};
 use tokio::sync::watch;
 
 use super::Surroundings;
@@ -19,7 +20,7 @@ use crate::shell::server::wire::error::ServerError;
 use crate::shell::server::wire::transport::{Batches, ServerCommand, Transport};
 use crate::testing::disk::SimulatedDisk;
 use crate::testing::machines::Machine;
-use crate::testing::model::{BEGINNING, Client, Deletion, Model, Observer};
+use crate::testing::model::Client;
 
 /// Collection of the parents, whose expired documents go.
 pub(super) const PARENTS: &str = "app.c";
@@ -52,7 +53,7 @@ impl Case {
     /// Creates a server with these parents, some of which have expired, and a child for each of the others: the age of its `_id`
     /// in days, and its parent.
     pub(super) fn new(expired: &[i32], living: &[i32], children: &[(i64, i32)]) -> Self {
-        let model = Model::new(1, Box::new(Unobserved));
+        let model = Model::new(1, Arc::new(Unobserved));
         let case = Self { model, disk: SimulatedDisk::with_directory(Path::new("/")), pause: None };
         for (id, days) in expired.iter().map(|id| (*id, 2)).chain(living.iter().map(|id| (*id, 0))) {
             let at = DateTime::from_millis(BEGINNING - days * DAY);
@@ -106,7 +107,7 @@ impl Case {
             run_id: "run".into(),
             policy: parse("sweeper.yaml", &policy, &|_| None, true).unwrap(),
             only: Vec::new(),
-            server: Arc::new(Overheard { client: self.model.client("sweeper"), others: Mutex::new(others) }),
+            server: Arc::new(Overheard { client: Client::new(&self.model, "sweeper"), others: Mutex::new(others) }),
             disk: Arc::new(self.disk.clone()),
             pause: self.pause.clone(),
             signals,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
+use server_model::{BEGINNING, Faults, Model};
 use tokio::sync::watch;
 
 use super::case::{CHILDREN, Case, JOURNAL, PARENTS, nobody, target};
 use crate::core::plan::Status;
 use crate::core::report::rule::RuleReport;
 use crate::shell::archive::reader;
-use crate::testing::model::{BEGINNING, Faults, Model};
 
 /// Returns a child of so many levels that it cannot be compared with what was archived.
 fn deep_child(parent: i32) -> Document {

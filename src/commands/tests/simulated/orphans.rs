@@ -2,10 +2,10 @@
 
 use bson::oid::ObjectId;
 use bson::{Document, doc};
+use server_model::Model;
 
 use super::case::{CHILDREN, Case, PARENTS, add_child, nobody, target};
 use crate::core::plan::Status;
-use crate::testing::model::Model;
 
 /// Whether a command looks for the pages of the children of some parents.
 fn is_of_pages(command: &Document) -> bool {

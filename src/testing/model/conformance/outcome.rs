@@ -3,10 +3,9 @@
 use std::fmt;
 
 use bson::{Bson, Document, RawDocumentBuf};
+use server_model::number_of_any_type;
 
 use crate::shell::server::wire::error::ServerError;
-use crate::testing::model::decimal::Decimal;
-use crate::testing::model::order::is_number;
 
 /// The comparable result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,12 +76,8 @@ fn with_comparable_ends(value: Bson) -> Bson {
         Bson::Document(fields) => {
             let comparable = |(name, value): (String, Bson)| {
                 let is_end = ["least", "greatest"].contains(&name.as_str());
-                let value = if is_end && is_number(&value) {
-                    Bson::String(format!("{:?}", Decimal::of(&value)))
-                } else {
-                    with_comparable_ends(value)
-                };
-                (name, value)
+                let number = if is_end { number_of_any_type(&value) } else { None };
+                (name, number.map_or_else(|| with_comparable_ends(value), Bson::String))
             };
             fields.into_iter().map(comparable).collect::<Document>().into()
         }

@@ -5,10 +5,10 @@ mod entries;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, Document};
+use server_model::Deletion;
 
 use entries::names;
 
-use crate::testing::model::Deletion;
 use crate::testing::simulation::relations::{
     ChildCollection, DAY, ID, JOURNAL, SimulatedFamily, TOLERANCE, has, is_same, name_of, values,
 };
@@ -224,7 +224,7 @@ impl FamilyJudge {
             ID => server.document(&self.parents, parent).is_some(),
             _ => server.documents(&self.parents).any(is_parent),
         };
-        if is_there || server.has_majority(&self.parents, is_parent) {
+        if is_there || server.has_majority(&self.parents, &is_parent) {
             // A delete that begins within two seconds of a look may take what was there then.
             let again = life.iter().rposition(|event| event.is_there);
             let was_gone = again.is_some_and(|again| {

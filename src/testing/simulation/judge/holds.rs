@@ -1,8 +1,8 @@
 //! Judges holds: what a majority has held for 20 s when a delete begins must not go by it.
 
 use bson::{Bson, Document};
+use server_model::View;
 
-use crate::testing::model::View;
 use crate::testing::simulation::relations::{HELD_KEY, HOLDS, Holds};
 
 /// Time after which a hold that a majority knows of is respected, in milliseconds.
@@ -79,7 +79,7 @@ impl HoldsJudge {
     /// began; one that is gone from the primary is in force as long as a majority has it.
     pub(super) fn forbids(&self, document: &Document, begun: i64, server: &View<'_>) -> Option<String> {
         let is_in_force = |state: &State| match state.ended {
-            Some((_, ended)) if ended <= begun => server.has_majority(HOLDS, |hold| *hold == state.hold),
+            Some((_, ended)) if ended <= begun => server.has_majority(HOLDS, &|hold| *hold == state.hold),
             _ => true,
         };
         let is_promised = |state: &&State| state.known.is_some_and(|known| known <= begun - PROMISED) && is_in_force(state);

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bson::Document;
+use server_model::{Deletion, View};
 use tokio::time::Instant;
 
 use super::{Facts, Judge};
 use crate::shell::lock::lease::CREATED;
-use crate::testing::model::{Deletion, View};
 use crate::testing::simulation::relations::JOURNAL;
 
 /// Age of a look at parents up to which a delete of their children may begin.

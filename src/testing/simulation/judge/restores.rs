@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use bson::{Bson, Document};
+use server_model::{Insertion, Updated, View};
 
 use super::{Facts, Judge};
 use crate::core::report::restore::RestoreReport;
-use crate::testing::model::{Insertion, Updated, View};
 use crate::testing::simulation::archives::{LastStates, are_same};
 use crate::testing::simulation::relations::{is_same, name_of};
 

@@ -6,7 +6,6 @@ use bson::{Bson, DateTime, Document, Timestamp, doc};
 
 use crate::core::expiry::Expiry;
 use crate::core::policy::DateFormat;
-use crate::testing::model;
 
 /// Noon of 1 March 2024, at which expiry is judged.
 const AS_OF: i64 = 1_709_294_400_000;
@@ -36,7 +35,7 @@ fn with_ttl(expire_after_seconds: Option<u32>) -> Expiry {
 /// Returns the one class of a document, and its group.
 fn class(expiry: &Expiry, bounds: &[i64], document: &Document) -> (String, Document) {
     let facets = expiry.classes(None, bounds, &doc! { "sum": { "$ifNull": ["$weight", 1] } });
-    let found = model::aggregated(&[doc! { "$facet": facets }], std::slice::from_ref(document)).remove(0);
+    let found = server_model::aggregated(&[doc! { "$facet": facets }], std::slice::from_ref(document)).remove(0);
     let mut groups = found.iter().flat_map(|(name, groups)| groups.as_array().unwrap().iter().map(move |group| (name, group)));
     let (name, group) = groups.next().unwrap_or_else(|| panic!("{document} is in no class"));
     assert!(groups.next().is_none(), "{document} is in several classes: {found}");
@@ -191,13 +190,13 @@ fn the_values_that_decide_are_read_of_some_expired_documents() {
         doc! { "_id": 3, "at": date(AS_OF - DAY), "ttl": "5" },
         doc! { "_id": 4, "at": date(AS_OF - DAY) },
     ];
-    let found = model::aggregated(&with_ttl(Some(3600)).samples(2), &documents);
+    let found = server_model::aggregated(&with_ttl(Some(3600)).samples(2), &documents);
     let expected = [
         doc! { "_id": 2, "date": date(AS_OF - 2 * DAY), "dates": 2, "ttl": 5 },
         doc! { "_id": 3, "date": date(AS_OF - DAY), "dates": 1, "ttl": Bson::Null },
     ];
     assert_eq!(found, expected);
-    assert_eq!(model::aggregated(&expiry(DateFormat::Date).samples(1), &documents)[0].get("ttl"), Some(&Bson::Null));
+    assert_eq!(server_model::aggregated(&expiry(DateFormat::Date).samples(1), &documents)[0].get("ttl"), Some(&Bson::Null));
 }
 
 #[test]
@@ -236,7 +235,7 @@ fn strings_that_are_no_dates_are_told_of_rules_for_strings_alone() {
         doc! { "at": "x", "kept": false },
         doc! { "kept": true },
     ];
-    let found = model::selected(&rule.unreadable_string().unwrap(), &documents);
+    let found = server_model::selected(&rule.unreadable_string().unwrap(), &documents);
     assert_eq!(found[..2], [true, true]);
     assert_eq!(found[3..], [false; 5]);
     for format in [DateFormat::Date, DateFormat::EpochMillis, DateFormat::EpochSeconds, DateFormat::ObjectId] {

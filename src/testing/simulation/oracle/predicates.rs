@@ -6,7 +6,6 @@ use bson::{Bson, DateTime, Document, doc};
 use super::{Filter, Format, Rule};
 use crate::core::expiry::Expiry;
 use crate::core::policy::DateFormat;
-use crate::testing::model;
 use crate::testing::simulation::documents::in_format;
 use crate::testing::simulation::scenario::START;
 
@@ -106,7 +105,7 @@ fn documents(format: Format) -> Vec<Document> {
 
 /// Fails if a filter does not select exactly the documents that are expected.
 fn assert_selects(filter: &Document, documents: &[Document], is_expected: impl Fn(&Document) -> bool) {
-    let selected = model::selected(filter, documents);
+    let selected = server_model::selected(filter, documents);
     let mut differ = documents.iter().zip(&selected).filter(|(document, is_selected)| is_expected(document) != **is_selected);
     assert_eq!(differ.next(), None, "{filter}");
     assert!(selected.contains(&true) && selected.contains(&false), "{filter}");
@@ -192,8 +191,8 @@ fn the_date_at_a_path_is_found_by_an_expression_wherever_the_server_finds_it() {
     let documents: Vec<Document> = nested(&date, 3).into_iter().map(|inner| doc! { "a": inner }).collect();
     for path in ["a", "a.b", "a.0", "a.0.b", "a.b.1", "a.01", "a.1.0.b", "a.b.a.b", "a.0.1"] {
         let rule = Expiry { field: path.into(), ..expiry(&rule(Format::Date, Some(60), false, Filter::Nothing)) };
-        let expected = model::selected(&rule.predicate(), &documents);
-        let found = model::selected(&Expiry { checks_path: true, ..rule }.predicate(), &documents);
+        let expected = server_model::selected(&rule.predicate(), &documents);
+        let found = server_model::selected(&Expiry { checks_path: true, ..rule }.predicate(), &documents);
         let differs = documents.iter().zip(expected.iter().zip(&found)).find(|(_, (expected, found))| expected != found);
         assert_eq!(differs, None, "{path}");
         assert!(path == "a" || expected.contains(&true), "{path}");

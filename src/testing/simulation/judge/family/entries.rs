@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, Document};
+use server_model::{Deletion, View};
 
 use super::{ByRule, Entered, FINDS_OUT, FamilyJudge};
-use crate::testing::model::{Deletion, View};
 use crate::testing::simulation::relations::{ChildCollection, ID, JOURNAL, has, is_same, name_of, values};
 
 impl FamilyJudge {
@@ -29,7 +29,7 @@ impl FamilyJudge {
             rule.children.iter().flat_map(of_child).collect()
         };
         let is_entered = rules.iter().any(|rule| {
-            keys(rule).into_iter().all(|(child, key)| server.has_majority(JOURNAL, |entry| names(entry, child, key)))
+            keys(rule).into_iter().all(|(child, key)| server.has_majority(JOURNAL, &|entry| names(entry, child, key)))
         });
         // Which rule it was is known where only one has entered it.
         let is_by = |rule: &&&ByRule| {

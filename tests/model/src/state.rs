@@ -7,17 +7,17 @@ use std::sync::Arc;
 use bson::{Bson, DateTime, Document, doc};
 use tokio::time::Instant;
 
-use super::collection::{Collection, Collections};
-use super::cursor::Cursor;
-use super::failure::Failure;
-use super::faults::{Fate, Faults, Pace, happens};
-use super::index::RecordId;
-use crate::shell::server::wire::codes;
+use crate::codes;
+use crate::collection::{Collection, Collections};
+use crate::cursor::Cursor;
+use crate::failure::Failure;
+use crate::faults::{Fate, Faults, Pace, happens};
+use crate::index::RecordId;
 
 /// Milliseconds of the clock of the server at the beginning: 2027-01-15T08:00:00Z.
-pub(crate) const BEGINNING: i64 = 1_800_000_000_000;
+pub const BEGINNING: i64 = 1_800_000_000_000;
 
-pub(super) struct State {
+pub(crate) struct State {
     pub random: fastrand::Rng,
     pub faults: Faults,
     pub pace: Pace,
@@ -59,7 +59,7 @@ struct Write {
 }
 
 impl State {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let now = Instant::now();
         Self {
             random: fastrand::Rng::with_seed(seed),
@@ -83,28 +83,28 @@ impl State {
     }
 
     /// Returns the server's clock.
-    pub(super) fn now(&self) -> DateTime {
+    pub(crate) fn now(&self) -> DateTime {
         let elapsed = i64::try_from(self.begun.elapsed().as_millis()).expect("a short test");
         DateTime::from_millis(BEGINNING + elapsed + self.skew)
     }
 
-    pub(super) fn happens(&mut self, chance: f64) -> bool {
+    pub(crate) fn happens(&mut self, chance: f64) -> bool {
         happens(&mut self.random, chance)
     }
 
     /// Returns a number for a command.
-    pub(super) fn command_number(&mut self) -> u64 {
+    pub(crate) fn command_number(&mut self) -> u64 {
         self.commands += 1;
         self.commands
     }
 
     /// Decides what happens to the next command.
-    pub(super) fn fate(&mut self, is_delete: bool) -> Fate {
+    pub(crate) fn fate(&mut self, is_delete: bool) -> Fate {
         Fate::of_next(&mut self.random, &self.faults, &self.pace, is_delete)
     }
 
     /// Returns a collection, which is created if it is missing.
-    pub(super) fn collection(&mut self, namespace: &str) -> &mut Collection {
+    pub(crate) fn collection(&mut self, namespace: &str) -> &mut Collection {
         if !self.collections.contains_key(namespace) {
             self.collections_made += 1;
             self.collections.insert(namespace.to_owned(), Collection::new(self.collections_made));
@@ -113,12 +113,12 @@ impl State {
     }
 
     /// Drops a collection, with all that is known of its writes.
-    pub(super) fn drop_collection(&mut self, namespace: &str) {
+    pub(crate) fn drop_collection(&mut self, namespace: &str) {
         self.collections.remove(namespace);
     }
 
     /// Gives a collection another name; one that has the name is dropped.
-    pub(super) fn rename_collection(&mut self, namespace: &str, to: &str) {
+    pub(crate) fn rename_collection(&mut self, namespace: &str, to: &str) {
         let Some(collection) = self.collections.remove(namespace) else { return };
         let of_collection = self.log.iter_mut().filter(|write| write.collection == collection.number);
         of_collection.for_each(|write| write.namespace = to.to_owned());
@@ -127,7 +127,7 @@ impl State {
 
     /// Fails if a command names another collection than the one that has the name. The details are in the error of a statement as
     /// well (seen with 6.0.5).
-    pub(super) fn check_uuid(&self, command: &Document, namespace: &str) -> Result<(), Failure> {
+    pub(crate) fn check_uuid(&self, command: &Document, namespace: &str) -> Result<(), Failure> {
         let Some(asked) = command.get("collectionUUID") else { return Ok(()) };
         let has = |collection: &Collection| Bson::from(collection.uuid()) == *asked;
         if self.collections.get(namespace).is_some_and(has) {
@@ -146,7 +146,7 @@ impl State {
     /// Puts a document into a place, or removes the one that is there.
     ///
     /// Errors: an index refuses the document.
-    pub(super) fn write(&mut self, namespace: &str, record: RecordId, document: Option<Bson>) -> Result<u64, Failure> {
+    pub(crate) fn write(&mut self, namespace: &str, record: RecordId, document: Option<Bson>) -> Result<u64, Failure> {
         let collection = self.collection(namespace);
         if let Some(document) = &document {
             collection.check(record, document)?;
@@ -169,7 +169,7 @@ impl State {
     /// Inserts a document; its `_id` comes first.
     ///
     /// Errors: there is no room for its `_id`, or an index refuses it.
-    pub(super) fn insert(&mut self, namespace: &str, document: Document) -> Result<u64, Failure> {
+    pub(crate) fn insert(&mut self, namespace: &str, document: Document) -> Result<u64, Failure> {
         let id = document.get("_id").expect("an _id").clone();
         if matches!(id, Bson::Array(_) | Bson::RegularExpression(_) | Bson::Undefined) {
             return Err(Failure::new(53, "The '_id' value cannot be of this type"));
@@ -186,19 +186,19 @@ impl State {
     }
 
     /// Returns the instant at which a majority has a write, which may be past.
-    pub(super) fn committed_at(&self, write: u64) -> Option<Instant> {
+    pub(crate) fn committed_at(&self, write: u64) -> Option<Instant> {
         let first = self.log.front()?.number;
         let at = usize::try_from(write.checked_sub(first)?).ok()?;
         self.log.get(at).map(|write| write.committed_at)
     }
 
     /// Returns the instant from which on a majority confirms a write, and that the primary is one, which may be past.
-    pub(super) fn confirmed_from(&self, write: u64) -> Instant {
+    pub(crate) fn confirmed_from(&self, write: u64) -> Instant {
         self.committed_at(write).map_or(self.replication_from, |at| at.max(self.replication_from))
     }
 
     /// Returns the data of which a majority has all, as far as they concern a collection.
-    pub(super) fn by_majority(&self, namespace: &str) -> Cow<'_, Collections> {
+    pub(crate) fn by_majority(&self, namespace: &str) -> Cow<'_, Collections> {
         let Some(collection) = self.collections.get(namespace) else { return Cow::Borrowed(&self.collections) };
         let mut open = self.open_writes(namespace, collection.number).peekable();
         if open.peek().is_none() {
@@ -212,7 +212,7 @@ impl State {
     }
 
     /// Returns the documents of a collection as a majority has them, in any order.
-    pub(super) fn documents_of_majority(&self, namespace: &str) -> impl Iterator<Item = &Document> {
+    pub(crate) fn documents_of_majority(&self, namespace: &str) -> impl Iterator<Item = &Document> {
         let collection = self.collections.get(namespace);
         let open = collection.map(|collection| self.open_writes(namespace, collection.number));
         // The oldest of them comes last, and has what was there before all of them.
@@ -232,7 +232,7 @@ impl State {
     }
 
     /// Keeps all writes from now on from reaching a majority for a while, and those that have not.
-    pub(super) fn hold_replication(&mut self, until: Instant) {
+    pub(crate) fn hold_replication(&mut self, until: Instant) {
         let now = Instant::now();
         self.replication_from = until;
         self.log.iter_mut().filter(|write| write.committed_at > now).for_each(|write| {
@@ -241,14 +241,14 @@ impl State {
     }
 
     /// Lets a majority have all writes.
-    pub(super) fn commit_all(&mut self) {
+    pub(crate) fn commit_all(&mut self) {
         self.replication_from = Instant::now();
         self.log.clear();
     }
 
     /// Elects another primary, which lacks some of the writes that no majority has; returns the numbers of those that it lacks,
     /// the newest first.
-    pub(super) fn fail_over(&mut self) -> Vec<u64> {
+    pub(crate) fn fail_over(&mut self) -> Vec<u64> {
         let now = Instant::now();
         self.term += 1;
         let open = self.log.iter().filter(|write| write.committed_at > now).count();
@@ -268,7 +268,7 @@ impl State {
     }
 
     /// Returns the error of a command or a cursor that an earlier primary began.
-    pub(super) fn check_term(&self, term: u64) -> Result<(), Failure> {
+    pub(crate) fn check_term(&self, term: u64) -> Result<(), Failure> {
         match self.term == term {
             true => Ok(()),
             false => Err(Failure::new(codes::INTERRUPTED_DUE_TO_REPL_STATE_CHANGE, "operation was interrupted")),

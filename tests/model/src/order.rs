@@ -4,17 +4,17 @@ use std::cmp::Ordering;
 
 use bson::Bson;
 
-use super::decimal::Decimal;
+use crate::decimal::Decimal;
 
 /// Compares two values: by the places of their types first, then within one place.
 ///
 /// Source: mongo `src/mongo/bson/bsontypes.h`, canonicalizeBSONType, and `bsonelement.cpp`, compareElements.
-pub(super) fn compare(a: &Bson, b: &Bson) -> Ordering {
+pub(crate) fn compare(a: &Bson, b: &Bson) -> Ordering {
     rank(a).cmp(&rank(b)).then_with(|| within_rank(a, b))
 }
 
 /// Compares two values of which a missing one comes before all others but `MinKey`, as `undefined` does.
-pub(super) fn compare_values(a: Option<&Bson>, b: Option<&Bson>) -> Ordering {
+pub(crate) fn compare_values(a: Option<&Bson>, b: Option<&Bson>) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => compare(a, b),
         (None, None) => Ordering::Equal,
@@ -24,13 +24,13 @@ pub(super) fn compare_values(a: Option<&Bson>, b: Option<&Bson>) -> Ordering {
 }
 
 /// The place of a missing value.
-pub(super) const MISSING: u8 = 1;
+pub(crate) const MISSING: u8 = 1;
 
 /// The place of null.
-pub(super) const NULL: u8 = 2;
+pub(crate) const NULL: u8 = 2;
 
 /// Returns the place of a value's type in the order.
-pub(super) fn rank(value: &Bson) -> u8 {
+pub(crate) fn rank(value: &Bson) -> u8 {
     match value {
         Bson::MinKey => 0,
         Bson::Undefined => MISSING,
@@ -52,12 +52,12 @@ pub(super) fn rank(value: &Bson) -> u8 {
     }
 }
 
-pub(super) fn is_number(value: &Bson) -> bool {
+pub(crate) fn is_number(value: &Bson) -> bool {
     matches!(value, Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_))
 }
 
 /// Returns the name of a value's type, as `$type` returns it.
-pub(super) fn type_name(value: &Bson) -> &'static str {
+pub(crate) fn type_name(value: &Bson) -> &'static str {
     match value {
         Bson::MinKey => "minKey",
         Bson::Undefined => "undefined",
@@ -153,7 +153,7 @@ fn whole(value: &Bson) -> Option<i128> {
     }
 }
 
-pub(super) fn float(value: &Bson) -> Option<f64> {
+pub(crate) fn float(value: &Bson) -> Option<f64> {
     match value {
         Bson::Int32(n) => Some(f64::from(*n)),
         Bson::Int64(n) => Some(*n as f64),
@@ -163,7 +163,7 @@ pub(super) fn float(value: &Bson) -> Option<f64> {
 }
 
 /// Tells whether a number is NaN.
-pub(super) fn is_nan(value: &Bson) -> bool {
+pub(crate) fn is_nan(value: &Bson) -> bool {
     match value {
         Bson::Double(n) => n.is_nan(),
         Bson::Decimal128(_) => Decimal::of(value) == Decimal::NAN,

@@ -6,7 +6,7 @@ use bson::Bson;
 
 /// A number in a form that compares exactly.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Decimal {
+pub(crate) struct Decimal {
     /// 0 for NaN, 1 for minus infinity, 2 for a number, and 3 for infinity.
     class: u8,
     /// -1, 0 or 1.
@@ -18,10 +18,10 @@ pub(super) struct Decimal {
 }
 
 impl Decimal {
-    pub(super) const NAN: Self = Self { class: 0, sign: 0, magnitude: 0, digits: String::new() };
+    pub(crate) const NAN: Self = Self { class: 0, sign: 0, magnitude: 0, digits: String::new() };
 
     /// Returns a number of any type; NaN for everything else.
-    pub(super) fn of(value: &Bson) -> Self {
+    pub(crate) fn of(value: &Bson) -> Self {
         match value {
             Bson::Int32(n) => Self::read(&n.to_string()),
             Bson::Int64(n) => Self::read(&n.to_string()),

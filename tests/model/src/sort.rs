@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bson::Bson;
 
-use super::failure::Failure;
-use super::order;
-use super::path::Path;
+use crate::failure::Failure;
+use crate::order;
+use crate::path::Path;
 
 /// Sorts documents by the least of their keys, or by the greatest where the order descends.
 ///
 /// Errors: a document has no key.
-pub(super) fn sort(documents: &mut Vec<Arc<Bson>>, sort: &[(Path, bool)]) -> Result<(), Failure> {
+pub(crate) fn sort(documents: &mut Vec<Arc<Bson>>, sort: &[(Path, bool)]) -> Result<(), Failure> {
     let key = |document: &Arc<Bson>| -> Result<Vec<Bson>, Failure> {
         let document = document.as_document().expect("a document");
         let of_path = |(path, is_descending): &(Path, bool)| {

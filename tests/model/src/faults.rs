@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::shell::server::wire::codes;
-use crate::shell::server::wire::error::{FailureStage, ServerError};
+use crate::codes;
 
 /// Chances of faults, each from 0 to 1, drawn for every command (a `getMore` is one).
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Faults {
+pub struct Faults {
     /// The command gets no connection, and is not sent.
     pub not_sent: f64,
     /// The connection breaks before the command arrives, which is never carried out.
@@ -43,7 +42,7 @@ pub(crate) struct Faults {
 
 /// The speed of the servers, in milliseconds.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Pace {
+pub struct Pace {
     /// Time of a command on its way, in each direction.
     pub latency: RangeInclusive<u64>,
     /// Chance that a delete lets others run after a document.
@@ -62,7 +61,7 @@ impl Default for Pace {
 
 /// The fate of one command.
 #[derive(Debug)]
-pub(super) struct Fate {
+pub(crate) struct Fate {
     pub arrives_after: Duration,
     /// Time that the server takes before it begins.
     pub begins_after: Duration,
@@ -72,10 +71,10 @@ pub(super) struct Fate {
 
 /// The end of a command, as its client sees it.
 #[derive(Debug)]
-pub(super) enum End {
+pub(crate) enum End {
     Answered,
-    /// The error, at once; the server never sees the command.
-    Unsent(ServerError),
+    /// An error at once; the server never sees the command.
+    Unsent,
     /// The connection breaks before the command arrives.
     CutBefore,
     /// The connection breaks after this time, whatever the server does.
@@ -88,7 +87,7 @@ pub(super) enum End {
 
 impl Fate {
     /// Decides what happens to the next command.
-    pub(super) fn of_next(random: &mut Rng, faults: &Faults, pace: &Pace, is_delete: bool) -> Self {
+    pub(crate) fn of_next(random: &mut Rng, faults: &Faults, pace: &Pace, is_delete: bool) -> Self {
         let latency = |random: &mut Rng| Duration::from_millis(random.u64(pace.latency.clone()));
         let (mut arrives_after, mut returns_after) = (latency(random), latency(random));
         let late = |random: &mut Rng| {
@@ -103,8 +102,7 @@ impl Fate {
         }
         let begins_after = if happens(random, faults.slow) { late(random) } else { Duration::ZERO };
         let end = if happens(random, faults.not_sent) {
-            let why = "no connection: all of them were given up after an error of another command";
-            End::Unsent(ServerError::new(FailureStage::NotSent, why.into()))
+            End::Unsent
         } else if happens(random, faults.cut_before) {
             End::CutBefore
         } else if happens(random, faults.cut_while) {
@@ -126,7 +124,7 @@ impl Fate {
 }
 
 /// Tells whether something happens.
-pub(super) fn happens(random: &mut Rng, chance: f64) -> bool {
+pub(crate) fn happens(random: &mut Rng, chance: f64) -> bool {
     // No draw for what never happens, so that a fault that is switched off changes nothing else.
     chance > 0.0 && random.f64() < chance
 }

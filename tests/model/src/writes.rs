@@ -5,29 +5,31 @@ use std::sync::Arc;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, Timestamp, doc};
 
-use super::call::Call;
-use super::collection::{Progress, Scan};
-use super::failure::Failure;
-use super::filter::Filter;
-use super::{Deletion, Insertion, View, plan};
-use crate::shell::server::wire::codes;
+use crate::call::Call;
+use crate::codes;
+use crate::collection::{Progress, Scan};
+use crate::failure::Failure;
+use crate::filter::Filter;
+use crate::observer::{Deletion, Insertion, View};
+use crate::plan;
+use crate::value::integer;
 
 /// Runs statements one after another and returns the reply with their sum, in the order of the server's fields.
-pub(super) struct Statements {
+pub(crate) struct Statements {
     pub n: i64,
     errors: Vec<Document>,
     is_ordered: bool,
 }
 
 impl Statements {
-    pub(super) fn new(call: &Call) -> Self {
+    pub(crate) fn new(call: &Call) -> Self {
         Self { n: 0, errors: Vec::new(), is_ordered: call.body.get_bool("ordered").unwrap_or(true) }
     }
 
     /// Takes the result of a statement; returns whether to go on.
     ///
     /// Errors: an interruption, which ends the whole command.
-    pub(super) fn add(&mut self, index: usize, result: Result<i64, Failure>) -> Result<bool, Failure> {
+    pub(crate) fn add(&mut self, index: usize, result: Result<i64, Failure>) -> Result<bool, Failure> {
         const INTERRUPTIONS: [i32; 3] =
             [codes::INTERRUPTED_DUE_TO_REPL_STATE_CHANGE, codes::INTERRUPTED_AT_SHUTDOWN, codes::MAX_TIME_MS_EXPIRED];
         match result {
@@ -45,7 +47,7 @@ impl Statements {
     }
 
     /// Returns `n` and the errors.
-    pub(super) fn reply(self) -> Document {
+    pub(crate) fn reply(self) -> Document {
         let mut reply = doc! { "n": i32::try_from(self.n).expect("few documents") };
         if !self.errors.is_empty() {
             reply.insert("writeErrors", self.errors);
@@ -54,7 +56,7 @@ impl Statements {
     }
 }
 
-pub(super) async fn delete(call: &Call) -> Result<Document, Failure> {
+pub(crate) async fn delete(call: &Call) -> Result<Document, Failure> {
     call.takes(&["deletes", "ordered", "let", "bypassDocumentValidation", "collectionUUID"])?;
     let namespace = call.namespace()?;
     let statements = list(call, "deletes")?;
@@ -63,7 +65,7 @@ pub(super) async fn delete(call: &Call) -> Result<Document, Failure> {
         if let Some(unknown) = statement.keys().find(|key| !["q", "limit", "hint", "collation"].contains(&key.as_str())) {
             return Err(Failure::new(40_415, format!("BSON field 'delete.deletes.{unknown}' is an unknown field.")));
         }
-        let is_limited = match statement.get("limit").and_then(crate::base::values::integer) {
+        let is_limited = match statement.get("limit").and_then(integer) {
             Some(0) => false,
             Some(1) => true,
             Some(_) => return Err(Failure::new(9, "The limit field in delete objects must be 0 or 1.")),
@@ -152,7 +154,7 @@ fn step(
     }
 }
 
-pub(super) async fn insert(call: &Call) -> Result<Document, Failure> {
+pub(crate) async fn insert(call: &Call) -> Result<Document, Failure> {
     call.takes(&["documents", "ordered", "bypassDocumentValidation"])?;
     let namespace = call.namespace()?;
     let mut done = Statements::new(call);
@@ -193,7 +195,7 @@ fn with_times(mut document: Document, call: &Call) -> Document {
 }
 
 /// Returns the statements or documents of a write command.
-pub(super) fn list(call: &Call, name: &str) -> Result<Vec<Document>, Failure> {
+pub(crate) fn list(call: &Call, name: &str) -> Result<Vec<Document>, Failure> {
     let list = call.body.get_array(name).map_err(|_| Failure::new(40_414, format!("BSON field '{name}' is missing")))?;
     if list.is_empty() {
         return Err(Failure::new(16, "Write batch sizes must be between 1 and 100000."));
@@ -202,6 +204,6 @@ pub(super) fn list(call: &Call, name: &str) -> Result<Vec<Document>, Failure> {
 }
 
 /// Returns a document that is no longer shared.
-pub(super) fn own(document: &Arc<Bson>) -> Document {
+pub(crate) fn own(document: &Arc<Bson>) -> Document {
     document.as_document().expect("a document").clone()
 }

@@ -7,14 +7,14 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::Model;
-use super::failure::Failure;
-use super::state::State;
-use crate::base::values::integer_in;
-use crate::shell::server::wire::codes;
+use crate::codes;
+use crate::failure::Failure;
+use crate::model::Model;
+use crate::state::State;
+use crate::value::{integer, integer_in};
 
 /// A command under way.
-pub(super) struct Call {
+pub(crate) struct Call {
     pub model: Arc<Model>,
     /// Name of the client.
     pub client: Arc<str>,
@@ -31,7 +31,7 @@ pub(super) struct Call {
 
 impl Call {
     /// Begins a command that has arrived, after a wait.
-    pub(super) async fn begin(model: Arc<Model>, client: Arc<str>, database: String, body: Document, wait: Duration) -> Self {
+    pub(crate) async fn begin(model: Arc<Model>, client: Arc<str>, database: String, body: Document, wait: Duration) -> Self {
         let begun = Instant::now();
         let (term, now) = {
             let state = model.state.lock();
@@ -48,7 +48,7 @@ impl Call {
     }
 
     /// Returns the namespace that the command is about.
-    pub(super) fn namespace(&self) -> Result<String, Failure> {
+    pub(crate) fn namespace(&self) -> Result<String, Failure> {
         match self.body.values().next() {
             Some(Bson::String(collection)) if !collection.is_empty() => Ok(format!("{}.{collection}", self.database)),
             _ => Err(Failure::new(73, "collection name has invalid type")),
@@ -56,12 +56,12 @@ impl Call {
     }
 
     /// Returns the comment of the command, by which its run is known.
-    pub(super) fn comment(&self) -> &str {
+    pub(crate) fn comment(&self) -> &str {
         self.body.get_str("comment").unwrap_or_default()
     }
 
     /// Checks that the command may go on.
-    pub(super) fn check(&self, state: &State) -> Result<(), Failure> {
+    pub(crate) fn check(&self, state: &State) -> Result<(), Failure> {
         state.check_term(self.term)?;
         match self.deadline {
             Some(deadline) if deadline <= Instant::now() => {
@@ -72,7 +72,7 @@ impl Call {
     }
 
     /// Fails if the command has a field that it does not take. Those that every command takes are not listed.
-    pub(super) fn takes(&self, known: &[&str]) -> Result<(), Failure> {
+    pub(crate) fn takes(&self, known: &[&str]) -> Result<(), Failure> {
         const OF_ALL: [&str; 8] =
             ["comment", "maxTimeMS", "readConcern", "writeConcern", "$db", "$readPreference", "lsid", "$clusterTime"];
         let unknown = self.body.keys().skip(1).find(|key| !known.contains(&key.as_str()) && !OF_ALL.contains(&key.as_str()));
@@ -83,7 +83,7 @@ impl Call {
     }
 
     /// Lets others run for a while.
-    pub(super) async fn pause(&self) {
+    pub(crate) async fn pause(&self) {
         let millis = {
             let mut state = self.model.state.lock();
             let pause = state.pace.pause.clone();
@@ -93,7 +93,7 @@ impl Call {
     }
 
     /// Waits until the instant of something that is yet to come, and that may be put off; `None` if it is past.
-    pub(super) async fn until(&self, due: impl Fn(&State) -> Option<Instant>) -> Result<(), Failure> {
+    pub(crate) async fn until(&self, due: impl Fn(&State) -> Option<Instant>) -> Result<(), Failure> {
         loop {
             let changed = self.model.changes.notified();
             let due = {
@@ -107,7 +107,7 @@ impl Call {
     }
 
     /// Waits until a majority has all writes so far, if the command asks for it, and completes its reply.
-    pub(super) async fn confirmed(&self, mut reply: Document) -> Result<Document, Failure> {
+    pub(crate) async fn confirmed(&self, mut reply: Document) -> Result<Document, Failure> {
         // As in a replica set, where it is the term (seen with 6.0.5).
         let election = [0x7fff_ffff_u32.to_be_bytes().as_slice(), &self.term.to_be_bytes()].concat();
         reply.insert("electionId", ObjectId::from_bytes(election.try_into().expect("12 bytes")));
@@ -117,7 +117,7 @@ impl Call {
         let needs_majority = match concern.get("w") {
             None => false,
             Some(Bson::String(tag)) if tag == "majority" => true,
-            Some(w) => match crate::base::values::integer(w) {
+            Some(w) => match integer(w) {
                 Some(0 | 1) => false,
                 Some(_) => true,
                 None => return Err(Failure::new(codes::BAD_VALUE, "the model does not know this write concern")),
@@ -160,7 +160,7 @@ impl Call {
 }
 
 /// Waits; does not even look at the clock for no time at all.
-pub(super) async fn rest(time: Duration) {
+pub(crate) async fn rest(time: Duration) {
     match time.is_zero() {
         true => tokio::task::yield_now().await,
         false => sleep(time).await,

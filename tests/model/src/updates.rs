@@ -3,14 +3,15 @@
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 
-use super::call::Call;
-use super::collection::Progress;
-use super::failure::Failure;
-use super::filter::Filter;
-use super::order::compare;
-use super::state::State;
-use super::writes::{Statements, list, own};
-use super::{Updated, View, pipeline, plan};
+use crate::call::Call;
+use crate::collection::Progress;
+use crate::failure::Failure;
+use crate::filter::Filter;
+use crate::observer::{Updated, View};
+use crate::order::compare;
+use crate::state::State;
+use crate::writes::{Statements, list, own};
+use crate::{pipeline, plan};
 
 /// A change of one document.
 enum Change {
@@ -19,7 +20,7 @@ enum Change {
     Pipeline(Vec<pipeline::Stage>),
 }
 
-pub(super) async fn update(call: &Call) -> Result<Document, Failure> {
+pub(crate) async fn update(call: &Call) -> Result<Document, Failure> {
     call.takes(&["updates", "ordered", "bypassDocumentValidation", "let"])?;
     let namespace = call.namespace()?;
     let (mut done, mut modified, mut upserted) = (Statements::new(call), 0, Vec::new());

@@ -6,11 +6,11 @@ use std::time::Duration;
 use bson::{Bson, Document, Timestamp};
 use tokio::time::Instant;
 
-use super::call::Call;
-use super::collection::Collections;
-use super::failure::Failure;
-use super::state::State;
-use crate::shell::server::wire::codes;
+use crate::call::Call;
+use crate::codes;
+use crate::collection::Collections;
+use crate::failure::Failure;
+use crate::state::State;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
@@ -21,14 +21,14 @@ enum Level {
 }
 
 /// The read concern of a command.
-pub(super) struct Concern {
+pub(crate) struct Concern {
     level: Level,
     /// Number of the write that the read sees at least.
     after: Option<u64>,
 }
 
 impl Concern {
-    pub(super) fn of(call: &Call) -> Result<Self, Failure> {
+    pub(crate) fn of(call: &Call) -> Result<Self, Failure> {
         let none = Document::new();
         let concern = call.body.get_document("readConcern").unwrap_or(&none);
         let level = match concern.get("level") {
@@ -51,7 +51,7 @@ impl Concern {
     }
 
     /// Waits until the read may begin. A linearizable one does once a majority confirms that the primary is still one.
-    pub(super) async fn wait(&self, call: &Call) -> Result<(), Failure> {
+    pub(crate) async fn wait(&self, call: &Call) -> Result<(), Failure> {
         if self.level == Level::Linearizable {
             let (write, asked) = {
                 let mut state = call.model.state.lock();
@@ -70,12 +70,12 @@ impl Concern {
     }
 
     /// Whether the read shows one point in time, or is close enough to it: later batches show nothing newer.
-    pub(super) fn is_one_point(&self) -> bool {
+    pub(crate) fn is_one_point(&self) -> bool {
         self.level != Level::Local
     }
 
     /// Returns the data that the read sees, as far as they concern a collection.
-    pub(super) fn data<'a>(&self, state: &'a State, namespace: &str) -> Cow<'a, Collections> {
+    pub(crate) fn data<'a>(&self, state: &'a State, namespace: &str) -> Cow<'a, Collections> {
         match self.level {
             // Once a linearizable read may begin, a majority has all that it sees; what came since may be taken back.
             Level::Local => Cow::Borrowed(&state.collections),
@@ -84,7 +84,7 @@ impl Concern {
     }
 
     /// Returns the time of what the read saw, for a read that is to follow; a server tells it with every reply.
-    pub(super) fn operation_time(&self, state: &State) -> Option<Timestamp> {
+    pub(crate) fn operation_time(&self, state: &State) -> Option<Timestamp> {
         let time = u32::try_from(state.now().timestamp_millis() / 1000).expect("a time of this century");
         let increment = u32::try_from(state.written).expect("few writes");
         (self.level == Level::Linearizable).then_some(Timestamp { time, increment })

@@ -3,13 +3,13 @@
 use bson::Document;
 use tokio::time::Instant;
 
-use super::call::Call;
-use super::failure::Failure;
-use super::{catalog, reading, updates, writes};
-use crate::shell::server::wire::codes;
+use crate::call::Call;
+use crate::codes;
+use crate::failure::Failure;
+use crate::{catalog, reading, updates, writes};
 
 /// Carries out a command that has arrived.
-pub(super) async fn carry_out(call: &Call) -> Result<Document, Failure> {
+pub(crate) async fn carry_out(call: &Call) -> Result<Document, Failure> {
     let name = call.body.keys().next().expect("a command").clone();
     {
         let state = call.model.state.lock();

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 
 use bson::{Bson, DateTime};
 
-use super::failure::Failure;
-use super::value::{Value, is_nothing, number};
+use crate::failure::Failure;
+use crate::value::{Value, integer, is_nothing, number};
 
 /// The only format of dates that the model knows.
 const FORMAT: &str = "%Y-%m-%dT%H:%M:%S";
 
 /// Returns the ASCII letters of a text in upper case.
-pub(super) fn upper(value: Option<&Bson>) -> Bson {
+pub(crate) fn upper(value: Option<&Bson>) -> Bson {
     match value {
         value if is_nothing(value) => "".into(),
         Some(Bson::String(text)) => text.to_ascii_uppercase().into(),
@@ -20,7 +20,7 @@ pub(super) fn upper(value: Option<&Bson>) -> Bson {
 }
 
 /// Returns the bytes of a text, or the bytes among them that do not continue a character.
-pub(super) fn length(value: Option<&Bson>, in_bytes: bool) -> Result<Bson, Failure> {
+pub(crate) fn length(value: Option<&Bson>, in_bytes: bool) -> Result<Bson, Failure> {
     match value {
         Some(Bson::String(text)) if in_bytes => Ok(number(text.len())),
         Some(Bson::String(text)) => Ok(number(text.chars().count())),
@@ -30,7 +30,7 @@ pub(super) fn length(value: Option<&Bson>, in_bytes: bool) -> Result<Bson, Failu
 }
 
 /// Returns the place of a text in another, between two places; -1 if it is not there.
-pub(super) fn index_of_bytes(values: &[Value<'_>]) -> Result<Bson, Failure> {
+pub(crate) fn index_of_bytes(values: &[Value<'_>]) -> Result<Bson, Failure> {
     let text = match values[0].as_deref() {
         value if is_nothing(value) => return Ok(Bson::Null),
         Some(Bson::String(text)) => text.as_bytes(),
@@ -51,15 +51,14 @@ pub(super) fn index_of_bytes(values: &[Value<'_>]) -> Result<Bson, Failure> {
 }
 
 /// Returns a part of a text, of so many bytes at most; without an end if the number is negative.
-pub(super) fn substring(values: &[Value<'_>]) -> Result<Bson, Failure> {
+pub(crate) fn substring(values: &[Value<'_>]) -> Result<Bson, Failure> {
     let text = match values[0].as_deref() {
         value if is_nothing(value) => "",
         Some(Bson::String(text)) => text,
         value => panic!("the model does not know {value:?} as a text"),
     };
     let start = whole(&values[1], 16_034, 50_752)?.min(text.len());
-    let bytes =
-        values[2].as_deref().and_then(crate::base::values::integer).ok_or_else(|| Failure::new(16_035, "a numeric length"))?;
+    let bytes = values[2].as_deref().and_then(integer).ok_or_else(|| Failure::new(16_035, "a numeric length"))?;
     let end = usize::try_from(bytes).map_or(text.len(), |bytes| (start + bytes).min(text.len()));
     match (text.is_char_boundary(start), text.get(start..end)) {
         (_, Some(part)) => Ok(part.into()),
@@ -69,12 +68,12 @@ pub(super) fn substring(values: &[Value<'_>]) -> Result<Bson, Failure> {
 }
 
 /// Returns the date that a text is; null if it is no date.
-pub(super) fn date(text: Option<&Bson>, format: Option<&Bson>) -> Result<Bson, Failure> {
+pub(crate) fn date(text: Option<&Bson>, format: Option<&Bson>) -> Result<Bson, Failure> {
     let text = match text {
         text if is_nothing(text) => return Ok(Bson::Null),
         Some(Bson::String(text)) => text,
         _ => {
-            return Err(Failure::new(crate::shell::server::wire::codes::CONVERSION_FAILURE, "$dateFromString requires a string"));
+            return Err(Failure::new(crate::codes::CONVERSION_FAILURE, "$dateFromString requires a string"));
         }
     };
     let date = match format {
@@ -91,7 +90,7 @@ pub(super) fn date(text: Option<&Bson>, format: Option<&Bson>) -> Result<Bson, F
 }
 
 /// Returns a date as text.
-pub(super) fn written(date: Option<&Bson>, format: Option<&Bson>) -> Bson {
+pub(crate) fn written(date: Option<&Bson>, format: Option<&Bson>) -> Bson {
     assert_eq!(format, Some(&FORMAT.into()), "the model knows one format of dates");
     match date {
         date if is_nothing(date) => Bson::Null,
@@ -104,7 +103,7 @@ pub(super) fn written(date: Option<&Bson>, format: Option<&Bson>) -> Bson {
 }
 
 /// Returns the whole number that a text is; null if it is no number, or too large.
-pub(super) fn long(text: Option<&Bson>) -> Bson {
+pub(crate) fn long(text: Option<&Bson>) -> Bson {
     match text {
         text if is_nothing(text) => Bson::Null,
         Some(Bson::String(text)) => text.parse::<i64>().map_or(Bson::Null, Bson::Int64),
@@ -114,7 +113,7 @@ pub(super) fn long(text: Option<&Bson>) -> Bson {
 
 /// Returns a value that is a whole number, and no negative one.
 fn whole(value: &Value<'_>, not_whole: i32, negative: i32) -> Result<usize, Failure> {
-    let value = value.as_ref().map(Cow::as_ref).and_then(crate::base::values::integer);
+    let value = value.as_ref().map(Cow::as_ref).and_then(integer);
     let value = value.ok_or_else(|| Failure::new(not_whole, "an index must be a whole number"))?;
     usize::try_from(value).map_err(|_| Failure::new(negative, "an index must not be negative"))
 }

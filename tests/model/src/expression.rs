@@ -5,14 +5,14 @@ use std::cmp::Ordering;
 
 use bson::{Bson, DateTime, Document};
 
-use super::failure::Failure;
-use super::functions::Function;
-use super::order::compare_values;
-use super::value::{Value, is_nothing, is_true, or_null};
+use crate::failure::Failure;
+use crate::functions::Function;
+use crate::order::compare_values;
+use crate::value::{Value, is_nothing, is_true, or_null};
 
 /// An expression whose names are resolved.
 #[derive(Debug)]
-pub(super) enum Expression {
+pub(crate) enum Expression {
     /// `None` for `$$REMOVE`.
     Constant(Option<Bson>),
     /// A path below the document; empty for the document itself.
@@ -65,12 +65,12 @@ struct Variable<'s, 'a> {
 
 impl Expression {
     /// Compiles an expression. `now` is the value of `$$NOW`.
-    pub(super) fn new(expression: &Bson, now: DateTime) -> Result<Self, Failure> {
+    pub(crate) fn new(expression: &Bson, now: DateTime) -> Result<Self, Failure> {
         Compiler { now, names: Vec::new() }.expression(expression)
     }
 
     /// Evaluates the expression on a document.
-    pub(super) fn evaluate<'a>(&'a self, root: &'a Bson) -> Result<Value<'a>, Failure> {
+    pub(crate) fn evaluate<'a>(&'a self, root: &'a Bson) -> Result<Value<'a>, Failure> {
         self.value(root, Scope { innermost: None })
     }
 

@@ -2,11 +2,11 @@
 
 use bson::{Bson, DateTime, Document, doc};
 
-use super::call::Call;
-use super::failure::Failure;
-use super::filter::Filter;
-use super::state::State;
-use crate::shell::server::wire::codes;
+use crate::call::Call;
+use crate::codes;
+use crate::failure::Failure;
+use crate::filter::Filter;
+use crate::state::State;
 
 /// Name of the replica set.
 const SET_NAME: &str = "model";
@@ -15,7 +15,7 @@ const SET_NAME: &str = "model";
 const MEMBERS: [&str; 3] = ["model-a:27017", "model-b:27017", "model-c:27017"];
 
 /// Carries out a command that is at its end at once.
-pub(super) fn carry_out(call: &Call, name: &str) -> Result<Document, Failure> {
+pub(crate) fn carry_out(call: &Call, name: &str) -> Result<Document, Failure> {
     let mut state = call.model.state.lock();
     let mut reply = match name {
         "hello" | "isMaster" | "ismaster" => hello(&state),

@@ -2,21 +2,22 @@
 
 use bson::{Bson, Document};
 
-use super::collection::{Collection, Scan};
-use super::failure::Failure;
-use super::filter::Filter;
-use super::index::{Index, Range};
-use super::path::Path;
+use crate::collection::{Collection, Scan};
+use crate::failure::Failure;
+use crate::filter::Filter;
+use crate::index::{Index, Range};
+use crate::path::Path;
+use crate::value::integer;
 
 /// Fails on a collation other than the simple one, which the model does not know.
-pub(super) fn check_collation(collation: Option<&Document>) {
+pub(crate) fn check_collation(collation: Option<&Document>) {
     let is_simple = collation.is_none_or(|collation| collation.get_str("locale").is_ok_and(|locale| locale == "simple"));
     assert!(is_simple, "the model does not know collations");
 }
 
 /// Reads a sort.
-pub(super) fn sort(sort: Option<&Document>) -> Result<Vec<(Path, bool)>, Failure> {
-    let part = |(path, direction): (&String, &Bson)| match crate::base::values::integer(direction) {
+pub(crate) fn sort(sort: Option<&Document>) -> Result<Vec<(Path, bool)>, Failure> {
+    let part = |(path, direction): (&String, &Bson)| match integer(direction) {
         Some(1) => Ok((Path::new(path), false)),
         Some(-1) => Ok((Path::new(path), true)),
         _ => Err(Failure::new(15_975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)")),
@@ -27,7 +28,7 @@ pub(super) fn sort(sort: Option<&Document>) -> Result<Vec<(Path, bool)>, Failure
 /// Chooses a scan for a filter and a sort. Also returns whether the documents have to be sorted afterwards.
 ///
 /// Errors: there is no index as the hint says.
-pub(super) fn scan(
+pub(crate) fn scan(
     collection: &Collection,
     filter: &Filter,
     sort: &[(Path, bool)],
@@ -52,7 +53,7 @@ pub(super) fn scan(
 }
 
 /// Returns the index that a hint names.
-pub(super) fn hinted<'a>(collection: &'a Collection, hint: &Bson) -> Result<&'a Index, Failure> {
+pub(crate) fn hinted<'a>(collection: &'a Collection, hint: &Bson) -> Result<&'a Index, Failure> {
     let found = match hint {
         Bson::String(name) => collection.index(name),
         Bson::Document(key) => collection.indexes.iter().find(|index| index.key() == key),
@@ -64,7 +65,7 @@ pub(super) fn hinted<'a>(collection: &'a Collection, hint: &Bson) -> Result<&'a 
 /// Tells whether a hint on the natural order goes backwards; `None` for any other hint.
 fn natural(hint: Option<&Bson>) -> Option<bool> {
     let direction = hint?.as_document()?.get("$natural")?;
-    Some(crate::base::values::integer(direction) == Some(-1))
+    Some(integer(direction) == Some(-1))
 }
 
 fn choose<'a>(collection: &'a Collection, filter: &Filter, sort: &[(Path, bool)]) -> Option<&'a Index> {

@@ -4,19 +4,19 @@ use std::borrow::Cow;
 
 use bson::{Bson, Document};
 
-use super::failure::Failure;
+use crate::failure::Failure;
 
 /// The names of a path.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Path(Vec<String>);
+pub(crate) struct Path(Vec<String>);
 
 impl Path {
-    pub(super) fn new(path: &str) -> Self {
+    pub(crate) fn new(path: &str) -> Self {
         Self(path.split('.').map(str::to_owned).collect())
     }
 
     /// Puts a value into a document, below documents that are created where they are missing.
-    pub(super) fn insert(&self, document: &mut Document, value: &Bson) {
+    pub(crate) fn insert(&self, document: &mut Document, value: &Bson) {
         insert(document, &self.0, value);
     }
 
@@ -24,12 +24,12 @@ impl Path {
     /// `with_elements`, an array at the end stands for its elements and for itself.
     ///
     /// Source: mongo `src/mongo/db/matcher/path.cpp`, BSONElementIterator.
-    pub(super) fn any(&self, document: &Document, with_elements: bool, holds: &mut dyn FnMut(Option<&Bson>) -> bool) -> bool {
+    pub(crate) fn any(&self, document: &Document, with_elements: bool, holds: &mut dyn FnMut(Option<&Bson>) -> bool) -> bool {
         any(document, &self.0, with_elements, holds)
     }
 
     /// Tells whether an array is on the way or at the end.
-    pub(super) fn meets_array(&self, document: &Document) -> bool {
+    pub(crate) fn meets_array(&self, document: &Document) -> bool {
         let mut value = document.get(&self.0[0]);
         for name in &self.0[1..] {
             let Some(Bson::Document(inner)) = value else { break };
@@ -43,7 +43,7 @@ impl Path {
     /// Errors: a name is both a position in an array and the name of a field of one of its elements.
     ///
     /// Source: mongo `src/mongo/db/index/btree_key_generator.cpp`.
-    pub(super) fn keys<'a>(&self, document: &'a Document) -> Result<(Vec<Cow<'a, Bson>>, bool), Failure> {
+    pub(crate) fn keys<'a>(&self, document: &'a Document) -> Result<(Vec<Cow<'a, Bson>>, bool), Failure> {
         let mut keys = Vec::new();
         let is_multikey = keys_below(document.get(&self.0[0]), &self.0[1..], &mut keys)?;
         Ok((keys, is_multikey))
@@ -101,7 +101,7 @@ fn any_inside(items: &[Bson], path: &[String], with_elements: bool, holds: &mut 
 }
 
 /// Returns the position in an array that a name stands for.
-pub(super) fn position(name: &str) -> Option<usize> {
+pub(crate) fn position(name: &str) -> Option<usize> {
     let is_position = name == "0" || (!name.starts_with('0') && name.bytes().all(|byte| byte.is_ascii_digit()));
     if is_position { name.parse().ok() } else { None }
 }

@@ -5,15 +5,15 @@ use std::cmp::Ordering;
 
 use bson::{Bson, DateTime, RawDocumentBuf, doc};
 
-use super::arithmetic::{self, Operation};
-use super::failure::Failure;
-use super::order::{compare, is_number, type_name};
-use super::text;
-use super::value::{Value, is_nothing, is_true, number};
-use crate::shell::server::wire::codes;
+use crate::arithmetic::{self, Operation};
+use crate::codes;
+use crate::failure::Failure;
+use crate::order::{compare, is_number, type_name};
+use crate::text;
+use crate::value::{Value, integer, is_nothing, is_true, number};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Function {
+pub(crate) enum Function {
     Type,
     IsArray,
     IfNull,
@@ -94,15 +94,15 @@ const NAMES: [(&str, Function, std::ops::RangeInclusive<usize>); 32] = {
 };
 
 impl Function {
-    pub(super) fn named(operator: &str) -> Option<Self> {
+    pub(crate) fn named(operator: &str) -> Option<Self> {
         NAMES.iter().find(|(name, ..)| *name == operator).map(|(_, function, _)| *function)
     }
 
-    pub(super) fn takes(self, operands: usize) -> bool {
+    pub(crate) fn takes(self, operands: usize) -> bool {
         NAMES.iter().any(|(_, function, numbers)| *function == self && numbers.contains(&operands))
     }
 
-    pub(super) fn call<'a>(self, values: Vec<Value<'a>>) -> Result<Value<'a>, Failure> {
+    pub(crate) fn call<'a>(self, values: Vec<Value<'a>>) -> Result<Value<'a>, Failure> {
         let owned = |value: Bson| Ok(Some(Cow::Owned(value)));
         let null = || Ok(Some(Cow::Owned(Bson::Null)));
         let first = values.first().and_then(|value| value.as_deref());
@@ -229,7 +229,7 @@ impl Function {
                 first if is_nothing(first) => null(),
                 Some(Bson::DateTime(date)) => owned((date.timestamp_millis() as f64).into()),
                 Some(Bson::Boolean(is_one)) => owned(f64::from(u8::from(*is_one)).into()),
-                Some(value) => super::order::float(value).map_or_else(|| Err(unconvertible()), |n| owned(n.into())),
+                Some(value) => crate::order::float(value).map_or_else(|| Err(unconvertible()), |n| owned(n.into())),
                 None => null(),
             },
             Self::ToInt => match first {
@@ -267,7 +267,7 @@ fn unconvertible() -> Failure {
 fn position(at: &Bson) -> Option<i64> {
     match at {
         Bson::Double(n) if n.fract() != 0.0 => None,
-        at if is_number(at) => crate::base::values::integer(at),
+        at if is_number(at) => integer(at),
         _ => None,
     }
 }

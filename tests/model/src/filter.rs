@@ -4,15 +4,15 @@ use std::cmp::Ordering;
 
 use bson::{Bson, DateTime, Document};
 
-use super::expression::Expression;
-use super::failure::Failure;
-use super::order::{self, compare, is_nan, rank, type_name};
-use super::path::Path;
-use super::value::is_true;
+use crate::expression::Expression;
+use crate::failure::Failure;
+use crate::order::{self, compare, is_nan, rank, type_name};
+use crate::path::Path;
+use crate::value::is_true;
 
 /// A condition on documents.
 #[derive(Debug)]
-pub(super) enum Filter {
+pub(crate) enum Filter {
     All(Vec<Filter>),
     Any(Vec<Filter>),
     None(Vec<Filter>),
@@ -23,7 +23,7 @@ pub(super) enum Filter {
 
 /// A condition on the values at a path.
 #[derive(Debug)]
-pub(super) enum Condition {
+pub(crate) enum Condition {
     Compared {
         is: Comparison,
         operand: Bson,
@@ -42,7 +42,7 @@ pub(super) enum Condition {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(crate) enum Comparison {
     Equal,
     Less,
     LessOrEqual,
@@ -52,7 +52,7 @@ pub(super) enum Comparison {
 
 impl Filter {
     /// Compiles a filter. `now` is the value of `$$NOW`.
-    pub(super) fn new(filter: &Document, now: DateTime) -> Result<Self, Failure> {
+    pub(crate) fn new(filter: &Document, now: DateTime) -> Result<Self, Failure> {
         let mut all = Vec::new();
         for (key, value) in filter {
             match key.as_str() {
@@ -77,7 +77,7 @@ impl Filter {
     }
 
     /// Tells whether a document matches.
-    pub(super) fn matches(&self, document: &Bson) -> Result<bool, Failure> {
+    pub(crate) fn matches(&self, document: &Bson) -> Result<bool, Failure> {
         match self {
             Self::All(filters) => {
                 for filter in filters {
@@ -96,7 +96,7 @@ impl Filter {
     }
 
     /// Returns the paths that the filter looks at; `None` if it looks at whole documents.
-    pub(super) fn paths(&self) -> Option<Vec<Path>> {
+    pub(crate) fn paths(&self) -> Option<Vec<Path>> {
         match self {
             Self::All(filters) => Some(filters.iter().map(Self::paths).collect::<Option<Vec<_>>>()?.concat()),
             Self::Field { path, .. } => Some(vec![path.clone()]),
@@ -105,7 +105,7 @@ impl Filter {
     }
 
     /// Returns the conditions on a path that all matches meet.
-    pub(super) fn conditions_on<'a>(&'a self, path: &Path) -> Vec<&'a Condition> {
+    pub(crate) fn conditions_on<'a>(&'a self, path: &Path) -> Vec<&'a Condition> {
         match self {
             Self::All(filters) => filters.iter().flat_map(|filter| filter.conditions_on(path)).collect(),
             Self::Field { path: of, condition } if of == path => vec![condition],

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use bson::{Bson, DateTime};
 
-use super::failure::Failure;
-use super::order::{float, is_number, type_name};
-use super::value::{Value, is_nothing};
-use crate::shell::server::wire::codes;
+use crate::codes;
+use crate::failure::Failure;
+use crate::order::{float, is_number, type_name};
+use crate::value::{Value, integer, is_nothing};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(crate) enum Operation {
     Add,
     Subtract,
     Multiply,
@@ -21,7 +21,7 @@ pub(super) enum Operation {
 const TYPE_MISMATCH: i32 = 14;
 
 /// Combines all values, from the first on.
-pub(super) fn all<'a>(operation: Operation, values: &[Value<'a>]) -> Result<Value<'a>, Failure> {
+pub(crate) fn all<'a>(operation: Operation, values: &[Value<'a>]) -> Result<Value<'a>, Failure> {
     if values.iter().any(|value| is_nothing(value.as_deref())) {
         return Ok(Some(Cow::Owned(Bson::Null)));
     }
@@ -37,7 +37,7 @@ pub(super) fn all<'a>(operation: Operation, values: &[Value<'a>]) -> Result<Valu
 }
 
 /// Combines two values.
-pub(super) fn two<'a>(operation: Operation, a: Option<&Bson>, b: Option<&Bson>) -> Result<Value<'a>, Failure> {
+pub(crate) fn two<'a>(operation: Operation, a: Option<&Bson>, b: Option<&Bson>) -> Result<Value<'a>, Failure> {
     match (a, b) {
         (Some(a), Some(b)) if !is_nothing(Some(a)) && !is_nothing(Some(b)) => Ok(Some(Cow::Owned(combined(operation, a, b)?))),
         _ => Ok(Some(Cow::Owned(Bson::Null))),
@@ -114,7 +114,7 @@ fn overflow() -> Failure {
 }
 
 /// Adds numbers and leaves out all other values.
-pub(super) fn sum<'a>(values: impl Iterator<Item = &'a Bson>) -> Bson {
+pub(crate) fn sum<'a>(values: impl Iterator<Item = &'a Bson>) -> Bson {
     let mut total = Bson::Int32(0);
     for value in values.filter(|value| is_number(value)) {
         total = combined(Operation::Add, &total, value).expect("numbers add up");
@@ -123,14 +123,14 @@ pub(super) fn sum<'a>(values: impl Iterator<Item = &'a Bson>) -> Bson {
 }
 
 /// Rounds a number to so many places.
-pub(super) fn rounded(round: fn(f64) -> f64, n: f64, places: Option<&Bson>) -> Result<Bson, Failure> {
-    let places = places.map_or(Some(0), crate::base::values::integer).ok_or_else(|| Failure::new(codes::BAD_VALUE, "places"))?;
+pub(crate) fn rounded(round: fn(f64) -> f64, n: f64, places: Option<&Bson>) -> Result<Bson, Failure> {
+    let places = places.map_or(Some(0), integer).ok_or_else(|| Failure::new(codes::BAD_VALUE, "places"))?;
     let factor = 10_f64.powi(i32::try_from(places).expect("few places"));
     Ok(if places == 0 { round(n) } else { round(n * factor) / factor }.into())
 }
 
 /// Returns year and month of a date.
-pub(super) fn year_and_month(date: DateTime) -> (i32, i32) {
+pub(crate) fn year_and_month(date: DateTime) -> (i32, i32) {
     use chrono::{DateTime as Chrono, Datelike, Utc};
     let date: Chrono<Utc> = Chrono::from_timestamp_millis(date.timestamp_millis()).expect("a date within the calendar");
     (date.year(), i32::try_from(date.month()).expect("a month"))

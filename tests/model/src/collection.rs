@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use bson::{Bson, Document, Uuid, doc};
 
-use super::failure::Failure;
-use super::index::{Index, IndexEntry, Range, RecordId};
+use crate::failure::Failure;
+use crate::index::{Index, IndexEntry, Range, RecordId};
 
 /// The order in which a scan reads.
 #[derive(Debug, Clone)]
-pub(super) enum Scan {
+pub(crate) enum Scan {
     Natural {
         backwards: bool,
     },
@@ -25,7 +25,7 @@ pub(super) enum Scan {
 
 /// The place that a scan has reached.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     record: Option<RecordId>,
     /// Number of ranges that are done.
     ranges: usize,
@@ -33,10 +33,10 @@ pub(super) struct Progress {
 }
 
 /// The collections of a server, by their namespaces.
-pub(super) type Collections = BTreeMap<String, Collection>;
+pub(crate) type Collections = BTreeMap<String, Collection>;
 
 #[derive(Debug, Clone)]
-pub(super) struct Collection {
+pub(crate) struct Collection {
     /// Number of the collection: one that is dropped and created again is another.
     pub number: u64,
     documents: BTreeMap<RecordId, Arc<Bson>>,
@@ -48,46 +48,46 @@ pub(super) struct Collection {
 }
 
 impl Collection {
-    pub(super) fn new(number: u64) -> Self {
+    pub(crate) fn new(number: u64) -> Self {
         let by_id = Index::new(doc! { "v": 2, "key": { "_id": 1 }, "name": "_id_" });
         Self { number, documents: BTreeMap::new(), indexes: vec![by_id], next: 1, miscount: 0 }
     }
 
-    pub(super) fn uuid(&self) -> Uuid {
+    pub(crate) fn uuid(&self) -> Uuid {
         let mut bytes = [0x40; 16];
         bytes[8..].copy_from_slice(&self.number.to_be_bytes());
         Uuid::from_bytes(bytes)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.documents.len()
     }
 
-    pub(super) fn documents(&self) -> impl Iterator<Item = &Document> {
+    pub(crate) fn documents(&self) -> impl Iterator<Item = &Document> {
         self.documents.values().map(|document| document.as_document().expect("a document"))
     }
 
     /// Returns the places of all documents, with what is in them.
-    pub(super) fn records(&self) -> impl Iterator<Item = (&RecordId, &Arc<Bson>)> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&RecordId, &Arc<Bson>)> {
         self.documents.iter()
     }
 
-    pub(super) fn get(&self, record: RecordId) -> Option<&Arc<Bson>> {
+    pub(crate) fn get(&self, record: RecordId) -> Option<&Arc<Bson>> {
         self.documents.get(&record)
     }
 
     /// Returns the place of the document with an `_id`.
-    pub(super) fn find(&self, id: &Bson) -> Option<RecordId> {
+    pub(crate) fn find(&self, id: &Bson) -> Option<RecordId> {
         let from = self.indexes[0].bound(&doc! { "_id": id }).expect("a key of `_id`");
         let next = self.indexes[0].entries.range(from..).next()?.record;
         let found = self.documents[&next].as_document()?.get("_id")?;
-        super::order::compare(found, id).is_eq().then_some(next)
+        crate::order::compare(found, id).is_eq().then_some(next)
     }
 
     /// Creates an index.
     ///
     /// Errors: the documents do not fit into it.
-    pub(super) fn create_index(&mut self, spec: Document) -> Result<(), Failure> {
+    pub(crate) fn create_index(&mut self, spec: Document) -> Result<(), Failure> {
         let mut index = Index::new(spec);
         for (record, document) in &self.documents {
             let document = document.as_document().expect("a document");
@@ -99,19 +99,19 @@ impl Collection {
     }
 
     /// Returns a place for a new document.
-    pub(super) fn place(&mut self) -> RecordId {
+    pub(crate) fn place(&mut self) -> RecordId {
         self.next += 1;
         self.next
     }
 
     /// Checks that a document can be put into a place.
-    pub(super) fn check(&self, record: RecordId, document: &Bson) -> Result<(), Failure> {
+    pub(crate) fn check(&self, record: RecordId, document: &Bson) -> Result<(), Failure> {
         let document = document.as_document().expect("a document");
         self.indexes.iter().try_for_each(|index| index.check(record, document))
     }
 
     /// Puts a document that was checked into a place, or removes the one that is there; returns the one that was there.
-    pub(super) fn put(&mut self, record: RecordId, document: Option<Arc<Bson>>) -> Option<Arc<Bson>> {
+    pub(crate) fn put(&mut self, record: RecordId, document: Option<Arc<Bson>>) -> Option<Arc<Bson>> {
         let before = self.documents.remove(&record);
         for index in &mut self.indexes {
             if let Some(Bson::Document(before)) = before.as_deref() {
@@ -127,12 +127,12 @@ impl Collection {
         before
     }
 
-    pub(super) fn index(&self, name: &str) -> Option<&Index> {
+    pub(crate) fn index(&self, name: &str) -> Option<&Index> {
         self.indexes.iter().find(|index| index.name() == name)
     }
 
     /// Advances a scan and returns the place of the next document; `None` at the end, or if the index is gone.
-    pub(super) fn next(&self, scan: &Scan, progress: &mut Progress) -> Option<RecordId> {
+    pub(crate) fn next(&self, scan: &Scan, progress: &mut Progress) -> Option<RecordId> {
         match scan {
             Scan::Natural { backwards } => {
                 progress.record = match (backwards, progress.record) {

@@ -4,19 +4,19 @@ use std::collections::VecDeque;
 
 use bson::{Bson, Document, doc};
 
-use super::call::Call;
-use super::collection::Scan;
-use super::concern::Concern;
-use super::cursor::{Cursor, Source};
-use super::failure::Failure;
-use super::filter::Filter;
-use super::projection::Projection;
-use super::query::Query;
-use super::sort::sort;
-use super::state::State;
-use super::{pipeline, plan};
-use crate::base::values::integer_in;
-use crate::shell::server::wire::codes;
+use crate::call::Call;
+use crate::codes;
+use crate::collection::Scan;
+use crate::concern::Concern;
+use crate::cursor::{Cursor, Source};
+use crate::failure::Failure;
+use crate::filter::Filter;
+use crate::projection::Projection;
+use crate::query::Query;
+use crate::sort::sort;
+use crate::state::State;
+use crate::value::{integer, integer_in};
+use crate::{pipeline, plan};
 
 /// Documents of the first batch of a `find` that names no size.
 const FIRST_BATCH: usize = 101;
@@ -36,15 +36,14 @@ fn unsigned(of: &Document, name: &str) -> Result<Option<usize>, Failure> {
     match of.get(name) {
         None => Ok(None),
         Some(value) => {
-            let n = crate::base::values::integer(value)
-                .ok_or_else(|| Failure::new(14, format!("BSON field '{name}' is the wrong type")))?;
+            let n = integer(value).ok_or_else(|| Failure::new(14, format!("BSON field '{name}' is the wrong type")))?;
             let n = usize::try_from(n).map_err(|_| Failure::new(51_024, format!("BSON field '{name}' value must be >= 0")))?;
             Ok(Some(n))
         }
     }
 }
 
-pub(super) async fn find(call: &Call) -> Result<Document, Failure> {
+pub(crate) async fn find(call: &Call) -> Result<Document, Failure> {
     call.takes(&FIND)?;
     let body = &call.body;
     let namespace = call.namespace()?;
@@ -102,7 +101,7 @@ const FIND: [&str; 15] = [
     "returnKey",
 ];
 
-pub(super) async fn aggregate(call: &Call) -> Result<Document, Failure> {
+pub(crate) async fn aggregate(call: &Call) -> Result<Document, Failure> {
     call.takes(&["pipeline", "cursor", "hint", "collation", "allowDiskUse", "let", "collectionUUID"])?;
     let body = &call.body;
     let Ok(options) = body.get_document("cursor") else {
@@ -139,7 +138,7 @@ pub(super) async fn aggregate(call: &Call) -> Result<Document, Failure> {
     open(cursor, &mut state, size, false)
 }
 
-pub(super) fn count(call: &Call) -> Result<Document, Failure> {
+pub(crate) fn count(call: &Call) -> Result<Document, Failure> {
     call.takes(&["query", "limit", "skip", "hint", "collation", "fields"])?;
     let namespace = call.namespace()?;
     let query = call.body.get_document("query").ok().filter(|query| !query.is_empty());
@@ -164,7 +163,7 @@ pub(super) fn count(call: &Call) -> Result<Document, Failure> {
 
 /// Returns what the program reads of a plan: whether there is a sort, whether the index is multikey, and the numbers of what was
 /// read.
-pub(super) fn explain(call: &Call) -> Result<Document, Failure> {
+pub(crate) fn explain(call: &Call) -> Result<Document, Failure> {
     let body = call.body.get_document("explain").map_err(|_| Failure::new(14, "explain needs a command"))?;
     let Ok(collection) = body.get_str("find") else { return Err(Failure::bad("the model explains only `find`")) };
     let namespace = format!("{}.{collection}", call.database);
@@ -197,7 +196,7 @@ pub(super) fn explain(call: &Call) -> Result<Document, Failure> {
     Ok(reply)
 }
 
-pub(super) fn get_more(call: &Call) -> Result<Document, Failure> {
+pub(crate) fn get_more(call: &Call) -> Result<Document, Failure> {
     call.takes(&["collection", "batchSize"])?;
     let id = integer_in(&call.body, "getMore").unwrap_or(0);
     let size = unsigned(&call.body, "batchSize")?.filter(|size| *size > 0).unwrap_or(usize::MAX);
@@ -218,7 +217,7 @@ pub(super) fn get_more(call: &Call) -> Result<Document, Failure> {
     Ok(doc! { "cursor": { "nextBatch": batch, "id": id, "ns": namespace }, "ok": 1.0 })
 }
 
-pub(super) fn kill_cursors(call: &Call) -> Result<Document, Failure> {
+pub(crate) fn kill_cursors(call: &Call) -> Result<Document, Failure> {
     let ids = call.body.get_array("cursors").map_err(|_| Failure::new(40_414, "BSON field 'killCursors.cursors' is missing"))?;
     let mut state = call.model.state.lock();
     let (killed, unknown): (Vec<Bson>, Vec<Bson>) =

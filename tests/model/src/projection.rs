@@ -4,12 +4,13 @@ use std::borrow::Cow;
 
 use bson::{Bson, DateTime, Document};
 
-use super::expression::Expression;
-use super::failure::Failure;
-use super::path::Path;
+use crate::expression::Expression;
+use crate::failure::Failure;
+use crate::path::Path;
+use crate::value::integer;
 
 #[derive(Debug)]
-pub(super) enum Projection {
+pub(crate) enum Projection {
     Whole,
     /// The fields, and whether the `_id` is shown.
     Shown {
@@ -20,17 +21,17 @@ pub(super) enum Projection {
 }
 
 #[derive(Debug)]
-pub(super) enum Shown {
+pub(crate) enum Shown {
     AsItIs,
     Computed(Expression),
 }
 
 impl Projection {
-    pub(super) fn new(projection: Option<&Document>, now: DateTime) -> Result<Self, Failure> {
+    pub(crate) fn new(projection: Option<&Document>, now: DateTime) -> Result<Self, Failure> {
         let Some(projection) = projection.filter(|projection| !projection.is_empty()) else { return Ok(Self::Whole) };
         let flag = |value: &Bson| match value {
             Bson::Boolean(flag) => Some(*flag),
-            value => crate::base::values::integer(value).map(|n| n != 0),
+            value => integer(value).map(|n| n != 0),
         };
         let path = |key: &str| -> Vec<String> { key.split('.').map(str::to_owned).collect() };
         let shows = projection.iter().any(|(key, value)| flag(value) != Some(false) && key != "_id");
@@ -55,7 +56,7 @@ impl Projection {
     }
 
     /// Returns the paths that are shown as they are; `None` if more is looked at.
-    pub(super) fn paths(&self) -> Option<Vec<Path>> {
+    pub(crate) fn paths(&self) -> Option<Vec<Path>> {
         let Self::Shown { fields, with_id } = self else { return None };
         let of_field = |(path, shown): &(Vec<String>, Shown)| matches!(shown, Shown::AsItIs).then(|| Path::new(&path.join(".")));
         let mut paths: Vec<Path> = fields.iter().map(of_field).collect::<Option<_>>()?;
@@ -63,7 +64,7 @@ impl Projection {
         Some(paths)
     }
 
-    pub(super) fn of(&self, document: &Bson) -> Result<Bson, Failure> {
+    pub(crate) fn of(&self, document: &Bson) -> Result<Bson, Failure> {
         let whole = document.as_document().expect("a document");
         match self {
             Self::Whole => Ok(document.clone()),

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use bson::Bson;
 
-use super::collection::Collections;
-use super::failure::Failure;
-use super::projection::Projection;
-use super::query::Query;
+use crate::collection::Collections;
+use crate::failure::Failure;
+use crate::projection::Projection;
+use crate::query::Query;
 
 /// A cursor on the server.
-pub(super) struct Cursor {
+pub(crate) struct Cursor {
     pub term: u64,
     pub namespace: String,
     pub source: Source,
@@ -22,14 +22,14 @@ pub(super) struct Cursor {
     pub client: Arc<str>,
 }
 
-pub(super) enum Source {
+pub(crate) enum Source {
     Query(Box<Query>),
     Done(VecDeque<Arc<Bson>>),
 }
 
 impl Cursor {
     /// Returns the next documents, at most `size`; fewer only at the end.
-    pub(super) fn batch(&mut self, collections: &Collections, size: usize) -> Result<Vec<Bson>, Failure> {
+    pub(crate) fn batch(&mut self, collections: &Collections, size: usize) -> Result<Vec<Bson>, Failure> {
         let mut batch = Vec::new();
         while batch.len() < size && self.left > 0 {
             let next = match &mut self.source {

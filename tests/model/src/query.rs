@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use bson::{Bson, Document};
 
-use super::collection::{Collection, Collections, Progress, Scan};
-use super::failure::Failure;
-use super::filter::Filter;
-use super::index::{Range, RecordId};
-use super::path::Path;
-use super::plan;
-use crate::shell::server::wire::codes;
+use crate::codes;
+use crate::collection::{Collection, Collections, Progress, Scan};
+use crate::failure::Failure;
+use crate::filter::Filter;
+use crate::index::{Range, RecordId};
+use crate::path::Path;
+use crate::plan;
 
 /// A query that is read on.
-pub(super) struct Query {
+pub(crate) struct Query {
     namespace: String,
     /// Number of the collection.
     collection: u64,
@@ -29,7 +29,7 @@ pub(super) struct Query {
 
 impl Query {
     /// Creates a query; `None` if there is no such collection.
-    pub(super) fn new(
+    pub(crate) fn new(
         collections: &Collections,
         namespace: &str,
         of: &Document,
@@ -53,7 +53,7 @@ impl Query {
 
     /// Reads no more than the keys of the index, if that is enough for what is shown. A key shows a missing value as null, and
     /// what a path finds by its position in an array as if it were below a document.
-    pub(super) fn cover(&mut self, collections: &Collections, shown: Option<Vec<Path>>) {
+    pub(crate) fn cover(&mut self, collections: &Collections, shown: Option<Vec<Path>>) {
         let Scan::Index { name, .. } = &self.scan else { return };
         let index = collections.get(&self.namespace).and_then(|collection| collection.index(name));
         let (Some(index), Some(shown), Some(asked)) = (index, shown, self.filter.paths()) else { return };
@@ -61,7 +61,7 @@ impl Query {
     }
 
     /// Returns the next document that matches, as it is now.
-    pub(super) fn next(&mut self, collections: &Collections) -> Result<Option<Arc<Bson>>, Failure> {
+    pub(crate) fn next(&mut self, collections: &Collections) -> Result<Option<Arc<Bson>>, Failure> {
         let collection = collections.get(&self.namespace).filter(|found| found.number == self.collection);
         let collection = collection.ok_or_else(|| Failure::new(codes::QUERY_PLAN_KILLED, "collection dropped"))?;
         let may_repeat =
@@ -85,7 +85,7 @@ impl Query {
         Ok(None)
     }
 
-    pub(super) fn all(&mut self, collections: &Collections) -> Result<Vec<Arc<Bson>>, Failure> {
+    pub(crate) fn all(&mut self, collections: &Collections) -> Result<Vec<Arc<Bson>>, Failure> {
         let mut all = Vec::new();
         while let Some(document) = self.next(collections)? {
             all.push(document);

@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 
 use bson::{Bson, Document, doc};
 
-use super::failure::Failure;
-use super::filter::{Comparison, Condition, Filter};
-use super::order::{NULL, compare, is_nan, rank};
-use super::path::Path;
-use crate::shell::server::wire::codes;
+use crate::codes;
+use crate::failure::Failure;
+use crate::filter::{Comparison, Condition, Filter};
+use crate::order::{NULL, compare, is_nan, rank};
+use crate::path::Path;
+use crate::value::integer;
 
 /// The place of a document in the storage.
-pub(super) type RecordId = u64;
+pub(crate) type RecordId = u64;
 
 /// One value of a key, or the end of all keys that begin alike.
 #[derive(Debug, Clone)]
@@ -31,20 +32,20 @@ enum Part {
 
 /// A key with the place of its document.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct IndexEntry {
+pub(crate) struct IndexEntry {
     key: Vec<Part>,
     pub record: RecordId,
 }
 
 /// A range of entries: from the first, to before the last.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Range {
+pub(crate) struct Range {
     pub from: Option<IndexEntry>,
     pub to: Option<IndexEntry>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Index {
+pub(crate) struct Index {
     /// The entry of `listIndexes`.
     pub spec: Document,
     paths: Vec<(Path, bool)>,
@@ -55,39 +56,38 @@ pub(super) struct Index {
 
 impl Index {
     /// Creates an index from its entry in `listIndexes`, with `key` and `name`, perhaps with `unique` or `sparse`.
-    pub(super) fn new(spec: Document) -> Self {
+    pub(crate) fn new(spec: Document) -> Self {
         let key = spec.get_document("key").expect("the key of an index");
-        let paths: Vec<_> =
-            key.iter().map(|(path, direction)| (Path::new(path), crate::base::values::integer(direction) == Some(-1))).collect();
+        let paths: Vec<_> = key.iter().map(|(path, direction)| (Path::new(path), integer(direction) == Some(-1))).collect();
         let multikey = vec![false; paths.len()];
         Self { spec, paths, entries: BTreeSet::new(), multikey }
     }
 
     /// Tells whether a document may have several entries.
-    pub(super) fn is_multikey(&self) -> bool {
+    pub(crate) fn is_multikey(&self) -> bool {
         self.multikey.contains(&true)
     }
 
     /// Tells whether one of the first paths leads to arrays.
-    pub(super) fn has_arrays_in(&self, first: usize) -> bool {
+    pub(crate) fn has_arrays_in(&self, first: usize) -> bool {
         self.multikey.iter().take(first).any(|is_multikey| *is_multikey)
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.spec.get_str("name").expect("the name of an index")
     }
 
-    pub(super) fn key(&self) -> &Document {
+    pub(crate) fn key(&self) -> &Document {
         self.spec.get_document("key").expect("the key of an index")
     }
 
     /// Returns the first path, and whether its values descend.
-    pub(super) fn first(&self) -> (&Path, bool) {
+    pub(crate) fn first(&self) -> (&Path, bool) {
         (&self.paths[0].0, self.paths[0].1)
     }
 
     /// Tells whether entries in their order, or in the reverse one, are in the order of a sort; `None` if in neither.
-    pub(super) fn sorts(&self, sort: &[(Path, bool)]) -> Option<bool> {
+    pub(crate) fn sorts(&self, sort: &[(Path, bool)]) -> Option<bool> {
         let of = |reverse: bool| {
             sort.len() <= self.paths.len() && sort.iter().zip(&self.paths).all(|(a, b)| a.0 == b.0 && (a.1 != b.1) == reverse)
         };
@@ -127,7 +127,7 @@ impl Index {
     }
 
     /// Checks that a document can be added.
-    pub(super) fn check(&self, record: RecordId, document: &Document) -> Result<(), Failure> {
+    pub(crate) fn check(&self, record: RecordId, document: &Document) -> Result<(), Failure> {
         let (entries, _) = self.entries_of(record, document)?;
         let is_unique = self.name() == "_id_" || self.spec.get_bool("unique").unwrap_or(false);
         let is_taken = |entry: &IndexEntry| {
@@ -152,13 +152,13 @@ impl Index {
         failure
     }
 
-    pub(super) fn add(&mut self, record: RecordId, document: &Document) {
+    pub(crate) fn add(&mut self, record: RecordId, document: &Document) {
         let (entries, multikey) = self.entries_of(record, document).expect("a document that was checked");
         self.multikey.iter_mut().zip(multikey).for_each(|(before, now)| *before |= now);
         self.entries.extend(entries);
     }
 
-    pub(super) fn remove(&mut self, record: RecordId, document: &Document) {
+    pub(crate) fn remove(&mut self, record: RecordId, document: &Document) {
         let (entries, _) = self.entries_of(record, document).expect("a document that was checked");
         entries.iter().for_each(|entry| {
             self.entries.remove(entry);
@@ -166,7 +166,7 @@ impl Index {
     }
 
     /// Returns the ranges that hold all matches of a filter, in order; `None` if the filter does not bound the first value.
-    pub(super) fn ranges(&self, filter: &Filter) -> Option<Vec<Range>> {
+    pub(crate) fn ranges(&self, filter: &Filter) -> Option<Vec<Range>> {
         let (path, is_descending) = self.first();
         let conditions = filter.conditions_on(path);
         let points = conditions.iter().find_map(|condition| match condition {
@@ -225,7 +225,7 @@ impl Index {
     }
 
     /// Returns the document that a key of the index shows of the whole one.
-    pub(super) fn shown(&self, entry: &IndexEntry) -> Document {
+    pub(crate) fn shown(&self, entry: &IndexEntry) -> Document {
         let mut shown = Document::new();
         for ((path, _), part) in self.paths.iter().zip(&entry.key) {
             let Part::Value { value, .. } = part else { continue };
@@ -235,12 +235,12 @@ impl Index {
     }
 
     /// Tells whether all of these paths are among the paths of the index.
-    pub(super) fn has(&self, paths: &[Path]) -> bool {
+    pub(crate) fn has(&self, paths: &[Path]) -> bool {
         paths.iter().all(|path| self.paths.iter().any(|(of, _)| of == path))
     }
 
     /// Returns the bound that `min` or `max` of a `find` sets: before the key.
-    pub(super) fn bound(&self, key: &Document) -> Result<IndexEntry, Failure> {
+    pub(crate) fn bound(&self, key: &Document) -> Result<IndexEntry, Failure> {
         if !key.keys().eq(self.key().keys()) {
             return Err(Failure::new(51_174, "min or max does not have the keys of the hinted index"));
         }

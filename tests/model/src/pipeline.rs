@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use bson::{Bson, DateTime, Document, doc};
 
-use super::arithmetic;
-use super::expression::Expression;
-use super::failure::Failure;
-use super::filter::Filter;
-use super::order::{compare, compare_values};
-use super::path::Path;
-use super::projection::Projection;
-use super::value::{is_nothing, or_null};
-use super::{plan, sort};
+use crate::arithmetic;
+use crate::expression::Expression;
+use crate::failure::Failure;
+use crate::filter::Filter;
+use crate::order::{compare, compare_values};
+use crate::path::Path;
+use crate::projection::Projection;
+use crate::value::{integer, is_nothing, or_null};
+use crate::{plan, sort};
 
-pub(super) enum Stage {
+pub(crate) enum Stage {
     Match(Filter),
     Limit(usize),
     Skip(usize),
@@ -30,7 +30,7 @@ pub(super) enum Stage {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Accumulator {
+pub(crate) enum Accumulator {
     Sum,
     Min,
     Max,
@@ -38,12 +38,12 @@ pub(super) enum Accumulator {
     Last,
 }
 
-pub(super) fn compile(stages: &[&Document], now: DateTime) -> Result<Vec<Stage>, Failure> {
+pub(crate) fn compile(stages: &[&Document], now: DateTime) -> Result<Vec<Stage>, Failure> {
     stages.iter().map(|stage| Stage::new(stage, now)).collect()
 }
 
 /// Runs stages one after another.
-pub(super) fn run(stages: &[Stage], mut documents: Vec<Arc<Bson>>) -> Result<Vec<Arc<Bson>>, Failure> {
+pub(crate) fn run(stages: &[Stage], mut documents: Vec<Arc<Bson>>) -> Result<Vec<Arc<Bson>>, Failure> {
     for stage in stages {
         documents = stage.run(documents)?;
     }
@@ -58,7 +58,7 @@ impl Stage {
         };
         let document = || operand.as_document().ok_or_else(|| Failure::new(15_959, format!("{name} must be an object")));
         let whole = |least: i64| {
-            let n = crate::base::values::integer(operand).filter(|n| *n >= least);
+            let n = integer(operand).filter(|n| *n >= least);
             let n =
                 n.ok_or_else(|| Failure::new(if name == "$limit" { 15_958 } else { 15_956 }, format!("{name} must be positive")));
             Ok::<_, Failure>(usize::try_from(n?).expect("a small number"))
@@ -153,7 +153,7 @@ impl Stage {
 }
 
 /// Returns a document with further fields, all computed from what it was before.
-pub(super) fn with_fields(document: &Bson, fields: &[(String, Expression)]) -> Result<Bson, Failure> {
+pub(crate) fn with_fields(document: &Bson, fields: &[(String, Expression)]) -> Result<Bson, Failure> {
     let mut changed = document.as_document().expect("a document").clone();
     for (name, expression) in fields {
         match expression.evaluate(document)? {
