@@ -106,6 +106,7 @@ impl Flavor {
                 shard_keys: ShardKeys::InConfig,
                 // From MongoDB 5.1.
                 plain_to_ttl: if wire_version >= 14 { PlainToTtl::Modified } else { PlainToTtl::ByHand },
+                connection_status: true,
                 shows_privileges: true,
                 ttl_by_last_change: false,
                 concurrency: 2,
@@ -140,6 +141,7 @@ impl Flavor {
                 request_charge: true,
                 shard_keys: ShardKeys::ByGetCollection,
                 plain_to_ttl: PlainToTtl::Replaced,
+                connection_status: false,
                 shows_privileges: false,
                 ttl_by_last_change: true,
                 concurrency: 1,
@@ -183,6 +185,7 @@ impl Flavor {
                 // `coll_mod.c`: only an index with expireAfterSeconds can get another.
                 plain_to_ttl: PlainToTtl::Replaced,
                 // `constant.rs` of the gateway: the lists are empty, whoever is logged in.
+                connection_status: true,
                 shows_privileges: false,
                 ttl_by_last_change: false,
                 concurrency: 2,
@@ -220,6 +223,7 @@ impl Flavor {
                 reads_iso8601: false,
                 indexes_literal_names: true,
                 plain_to_ttl: PlainToTtl::ByHand,
+                connection_status: true,
                 shows_privileges: false,
                 ttl_by_last_change: false,
                 concurrency: 1,
@@ -281,6 +285,8 @@ pub struct Capabilities {
     /// An index on a dotted path also holds fields whose name is literally the path.
     pub indexes_literal_names: bool,
     pub plain_to_ttl: PlainToTtl,
+    /// `connectionStatus` is answered.
+    pub connection_status: bool,
     /// `connectionStatus` names the user and its privileges.
     pub shows_privileges: bool,
     /// Native TTL counts from `_ts`, the time of a document's last change.

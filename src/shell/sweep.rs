@@ -288,17 +288,21 @@ mod tests {
     use crate::core::facts::DataSize;
     use crate::core::plan::order::OrderChoice;
     use crate::shell::server::delete::grant::Consent;
-    use crate::testing::made_up::{planned, with_children};
+    use crate::testing::made_up::{closed_window, planned, with_children};
     use crate::testing::scripted::Script;
+
+    /// Returns the sweep of a rule by these findings.
+    fn by(findings: &GoesBy, rule: &SweepRule) -> RuleSweep {
+        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
+        let (deployment, leases) = (Script::new([]).deployment(), Leases::default());
+        RuleSweep::new(&deployment, rule, findings, &grant, &Watches::none(), &leases, None)
+    }
 
     #[test]
     fn only_ranges_along_the_storage_hold_more_documents() {
         let size = |mut rule: SweepRule, storage: Storage, choice: OrderChoice| {
             rule.selection.storage = storage;
-            let findings = GoesBy { order: Some(choice), ..GoesBy::default() };
-            let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-            let (deployment, leases) = (Script::new([]).deployment(), Leases::default());
-            RuleSweep::new(&deployment, &rule, &findings, &grant, &Watches::none(), &leases, None).rule.sizes.batch
+            by(&GoesBy { order: Some(choice), ..GoesBy::default() }, &rule).rule.sizes.batch
         };
         let plain = || planned("", 4).decision.countable().unwrap().clone();
         for (rule, storage, order, ids_follow, expected) in [
@@ -319,12 +323,9 @@ mod tests {
     fn a_sweep_goes_by_the_size_that_was_looked_at_last() {
         let mut rule = planned("", 1_000_000).decision.countable().unwrap().clone();
         rule.selection.size = DataSize::default();
-        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-        let (deployment, leases) = (Script::new([]).deployment(), Leases::default());
         for (average_bytes, is_large) in [(None, false), (Some(60.0), false), (Some(70.0), true)] {
             let size = average_bytes.map(|bytes| DataSize { average_bytes: Some(bytes), file: None });
-            let findings = GoesBy { size, ..GoesBy::default() };
-            let sweep = RuleSweep::new(&deployment, &rule, &findings, &grant, &Watches::none(), &leases, None);
+            let sweep = by(&GoesBy { size, ..GoesBy::default() }, &rule);
             assert_eq!((sweep.rule.selection.size.average_bytes, sweep.is_large()), (average_bytes, is_large));
         }
     }
@@ -335,13 +336,7 @@ mod tests {
         let stop = Stop::by(receiver);
         let budget = RunBudget::new(tokio::time::Instant::now(), &Limits::default());
         let rule = |keys: &str| planned(keys, 4).decision.countable().unwrap().clone();
-        // A minute that is half a day away.
-        let now = chrono::Utc::now() + chrono::Duration::hours(12);
-        let far = format!(
-            "    window: {{start: '{}', end: '{}'}}\n",
-            now.format("%H:%M"),
-            (now + chrono::Duration::minutes(1)).format("%H:%M")
-        );
+        let far = closed_window();
         assert_eq!(stop_reason(&rule(""), &budget, &stop), None);
         assert_eq!(stop_reason(&rule(&far), &budget, &stop), Some(StopReason::Window));
         signals.send_replace(Some(15));

@@ -25,6 +25,14 @@ use crate::core::report::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, T
 /// The instant that made-up runs take for now.
 pub(crate) const NOW: i64 = 1_800_000_000_000;
 
+/// Returns a line of a policy with a window of one minute, half a day away.
+#[cfg(test)]
+pub(crate) fn closed_window() -> String {
+    let start = chrono::Utc::now() + chrono::Duration::hours(12);
+    let end = start + chrono::Duration::minutes(1);
+    format!("    window: {{start: '{}', end: '{}'}}\n", start.format("%H:%M"), end.format("%H:%M"))
+}
+
 /// Returns a rule for `app.c` that may be swept, in a collection of `document_count` documents of 100 bytes; `keys` are further
 /// lines of the policy.
 pub(crate) fn planned(keys: &str, document_count: u64) -> PlannedRule {

@@ -1,6 +1,6 @@
 //! Clients of the model of a server: the seam of the program, behind which the model carries out its commands.
 //!
-//! What the model itself is worth is tested in `conformance`, which compares it with a mongod.
+//! The tests in `conformance` compare the model with a mongod.
 
 mod conformance;
 mod tests;

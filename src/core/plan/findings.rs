@@ -163,16 +163,17 @@ impl Remaining {
     /// Returns the number of documents and their earliest date; `None` if unknown.
     pub fn values(&self, status: Status, findings: &Decides, outcome: &RuleOutcome) -> (Option<u64>, Option<Instant>) {
         let expired = findings.expired.as_ref().filter(|expired| expired.is_complete);
-        let (deleted, uncertain) = outcome.swept().map_or((0, false), |swept| (swept.outcome.deleted, swept.outcome.uncertain));
-        let is_gone = outcome.swept().is_some_and(|swept| swept.outcome.is_collection_gone);
-        let is_rest_unknown = outcome.swept().is_some_and(|swept| swept.outcome.is_rest_unknown);
+        let swept = outcome.swept().map(|swept| &swept.outcome);
+        let (deleted, uncertain) = swept.map_or((0, false), |swept| (swept.deleted, swept.uncertain));
+        let is_gone = swept.is_some_and(|swept| swept.is_collection_gone);
+        let is_rest_unknown = swept.is_some_and(|swept| swept.is_rest_unknown);
         // Documents that could not be archived.
-        let kept = outcome.swept().map_or(0, |swept| swept.outcome.archived.incomparable);
+        let kept = swept.map_or(0, |swept| swept.archived.incomparable);
         match (self, status) {
             (Self::Unknown, _) | (_, Status::Skipped) => (None, None),
             (Self::Counted { count, oldest }, _) => (Some(*count), oldest.filter(|_| *count > 0).map(Instant)),
             (Self::Derived | Self::Shared, Status::Complete) if is_rest_unknown => (None, None),
-            (Self::Derived | Self::Shared, Status::Complete) if outcome.swept().is_some() => (Some(kept), None),
+            (Self::Derived | Self::Shared, Status::Complete) if swept.is_some() => (Some(kept), None),
             (Self::Shared, _) => (None, None),
             (Self::Derived, Status::Complete | Status::Refused) => {
                 (expired.map(|expired| expired.count), expired.and_then(|expired| expired.oldest).map(Instant))

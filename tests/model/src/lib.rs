@@ -61,6 +61,7 @@ pub use faults::{Faults, Pace};
 pub use model::Model;
 pub use network::{CommandError, Sent};
 pub use observer::{Deletion, Insertion, Observer, Updated, View};
+pub use order::compare;
 pub use state::BEGINNING;
 
 /// Tells of each document whether a filter selects it.

@@ -1,4 +1,4 @@
-//! What the model shows of its writes, in the moment in which each of them happens.
+//! Observers of the model: each write is shown to them at the moment at which it happens.
 
 use bson::{Bson, DateTime, Document};
 use tokio::time::Instant;
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use crate::collection::Collection;
 use crate::state::State;
 
-/// Watches the deletes of the model's clients. It is called while the model is locked, and must not call the model.
+/// Watches the writes of the model's clients. It is called while the model is locked, and must not call the model.
 pub trait Observer: Send + Sync {
     /// Takes notice of a document that a command of a client has just deleted.
     fn deleted(&self, deletion: &Deletion<'_>);
@@ -41,7 +41,7 @@ pub struct Deletion<'a> {
     pub begun: Instant,
     /// Name of the client, as given to [`Model::send`](crate::Model::send).
     pub client: &'a str,
-    /// Comment of the command, which names the run; empty if there is none.
+    /// Comment of the command, which names the run; empty for a command without a comment.
     pub comment: &'a str,
     /// The rest of the server, in the same moment.
     pub server: View<'a>,

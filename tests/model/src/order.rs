@@ -9,7 +9,7 @@ use crate::decimal::Decimal;
 /// Compares two values: by the places of their types first, then within one place.
 ///
 /// Source: mongo `src/mongo/bson/bsontypes.h`, canonicalizeBSONType, and `bsonelement.cpp`, compareElements.
-pub(crate) fn compare(a: &Bson, b: &Bson) -> Ordering {
+pub fn compare(a: &Bson, b: &Bson) -> Ordering {
     rank(a).cmp(&rank(b)).then_with(|| within_rank(a, b))
 }
 

@@ -67,31 +67,24 @@ async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>)
     }
     let matching = doc! { "$match": selection.predicate.clone() };
     let earliest = expiry.earliest();
-    let capabilities = &deployment.facts.capabilities;
-    if !capabilities.sorts {
-        let mut group = doc! { "_id": null, "count": { "$sum": 1 } };
-        // A service that bills by request units charges for what the expression reads.
-        if !capabilities.request_charge {
-            group.insert("oldest", doc! { "$min": earliest });
-        }
+    if !deployment.facts.capabilities.sorts {
+        let group = doc! { "_id": null, "count": { "$sum": 1 }, "oldest": { "$min": earliest } };
         let found = one_unheld(deployment, selection, vec![matching, doc! { "$group": group }]).await?;
         return Ok(read(expiry, found.as_ref()));
     }
-    let Some(index) = &selection.index else {
+    if selection.index.is_none() {
         let mut group = doc! { "_id": null, "count": { "$sum": 1 }, "oldest": { "$min": earliest } };
         if let Storage::Buckets { measurements } = &selection.storage {
             group.insert("measurements", doc! { "$sum": in_bucket(measurements) });
         }
         let found = one_unheld(deployment, selection, vec![matching, doc! { "$group": group }]).await?;
         return Ok(read(expiry, found.as_ref()));
-    };
+    }
     let group = doc! { "$group": { "_id": null, "count": { "$sum": 1 } } };
-    let found = one_unheld(deployment, selection, vec![matching.clone(), group]).await?;
+    let found = one_unheld(deployment, selection, vec![matching, group]).await?;
     let mut expired = read(expiry, found.as_ref());
     if expired.count > 0 {
-        // An index in another order has to be read as a whole.
-        let is_first = index.oldest_first && !bounds_date(rule);
-        let found = one_unheld(deployment, selection, oldest(deployment, rule, is_first)).await?;
+        let found = one_unheld(deployment, selection, oldest(deployment, rule)).await?;
         expired.oldest = read(expiry, found.as_ref()).oldest;
     }
     Ok(expired)
@@ -156,7 +149,7 @@ pub(crate) async fn oldest_within(deployment: &Deployment, rule: &SweepRule, max
     if bounds_date(rule) {
         return None;
     }
-    let found = one_unheld(&limited(deployment, max_time), selection, oldest(deployment, rule, true)).await.ok()?;
+    let found = one_unheld(&limited(deployment, max_time), selection, oldest(deployment, rule)).await.ok()?;
     read(expiry, found.as_ref()).oldest
 }
 
@@ -175,11 +168,12 @@ fn bounds_date(rule: &SweepRule) -> bool {
     paths.into_iter().any(|found| is_within(&found.path, &expiry.field) || is_within(&expiry.field, &found.path))
 }
 
-/// Returns the stages for the earliest date. With `is_first` that is the date of the first match, as along an ascending index on
-/// one server: a router takes the first match of any shard.
-fn oldest(deployment: &Deployment, rule: &SweepRule, is_first: bool) -> Vec<Document> {
+/// Returns the stages for the earliest date: the date of the first match along an ascending index. An index in another order has
+/// to be read as a whole, and so has every index behind a router, which takes the first match of any shard.
+fn oldest(deployment: &Deployment, rule: &SweepRule) -> Vec<Document> {
     let (matching, earliest) = (doc! { "$match": rule.selection.predicate.clone() }, rule.expiry.earliest());
-    if is_first && !deployment.facts.is_behind_router() {
+    let is_ascending = rule.selection.index.as_ref().is_some_and(|index| index.oldest_first);
+    if is_ascending && !bounds_date(rule) && !deployment.facts.is_behind_router() {
         return vec![matching, doc! { "$limit": 1 }, doc! { "$project": { "_id": 0, "oldest": earliest } }];
     }
     vec![matching, doc! { "$group": { "_id": null, "oldest": { "$min": earliest } } }]

@@ -2,7 +2,6 @@
 
 use bson::{Bson, Document, doc};
 
-use crate::core::flavor::Flavor;
 use crate::core::plan::holds::HeldBack;
 use crate::core::plan::{Family, SweepRule};
 use crate::core::policy::namespace::Namespace;
@@ -32,9 +31,9 @@ pub(crate) struct Privileges(Option<Vec<Document>>);
 ///
 /// Errors: no answer.
 pub(crate) async fn ask(deployment: &Deployment) -> Result<(Privileges, Option<String>)> {
-    if deployment.facts.flavor == Flavor::CosmosRu {
-        // It would count as an error in the metrics of the account.
-        return Ok((Privileges(None), Some("Azure Cosmos DB (RU) has no `connectionStatus`".into())));
+    if !deployment.facts.capabilities.connection_status {
+        // It would count as an error in the metrics of the service.
+        return Ok((Privileges(None), Some("the service has no `connectionStatus`".into())));
     }
     let status = match deployment.read("admin", doc! { "connectionStatus": 1, "showPrivileges": true }).await {
         Ok(status) => status,
@@ -169,7 +168,7 @@ mod tests {
         assert!(ask(&script.deployment()).await.is_err());
         let script = Script::new([]);
         let mut deployment = script.deployment();
-        deployment.facts.flavor = Flavor::CosmosRu;
+        deployment.facts.capabilities.connection_status = false;
         let (_, unknown) = ask(&deployment).await.unwrap();
         assert!(unknown.is_some() && script.sent().is_empty(), "a service that is known to refuse it is not asked");
     }

@@ -80,12 +80,11 @@ mod tests {
     use super::*;
     use crate::core::facts::Topology;
     use crate::core::plan::ParentKey;
-    use crate::core::plan::findings::GoesBy;
     use crate::core::plan::holds::KeyList;
     use crate::shell::lock::lease::Leases;
-    use crate::shell::server::delete::grant::{Consent, DeleteGrant};
     use crate::shell::server::watch::Watches;
     use crate::shell::server::watch::holds::{self, HoldsWatches};
+    use crate::shell::sweep::engine::tests::sweep_of;
     use crate::testing::made_up::planned;
     use crate::testing::made_up::sweep;
     use crate::testing::scripted::Script;
@@ -132,8 +131,7 @@ mod tests {
         let mut deployment = script.deployment();
         deployment.facts.topology = Topology::Sharded;
         let rule = planned("", 4).decision.countable().unwrap().clone();
-        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-        let sweep = RuleSweep::new(&deployment, &rule, &GoesBy::default(), &grant, &Watches::none(), &Leases::default(), None);
+        let sweep = sweep_of(&deployment, &rule, &Watches::none());
         let parents = Parents { field: "p".into(), key: ParentKey::id(), keys: vec![RawValue::of(1).unwrap()] };
         for looks in 1..=2 {
             assert!(fresh(&sweep, Some(&parents)).await.unwrap().is_some());
@@ -151,8 +149,7 @@ mod tests {
         let held = rule.selection.holds.clone().unwrap();
         let first = holds::read(&deployment, &held).await.unwrap();
         let watches = Watches { holds: HoldsWatches::new(&deployment, vec![(held.clone(), first)]), ..Watches::none() };
-        let grant = Arc::new(DeleteGrant::new(false, Consent::NotAsked).unwrap());
-        let sweep = RuleSweep::new(&deployment, &rule, &GoesBy::default(), &grant, &watches, &Leases::default(), None);
+        let sweep = sweep_of(&deployment, &rule, &watches);
         let fresh = fresh(&sweep, None).await.unwrap().unwrap();
         // 18 of the 20 seconds within which a hold is respected.
         assert_eq!(fresh.too_late, DateTime::from_millis(23_000));

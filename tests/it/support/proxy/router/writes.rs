@@ -3,11 +3,11 @@
 use std::io;
 
 use mongodb::bson::{Bson, Document, doc};
+use server_model::compare;
 
 use super::super::errors::write_error;
 use super::super::upstream::{documents, is_ok, whole};
 use super::chunks::demanded;
-use super::order::compare;
 use super::{Answer, Asked, Router, Sharded};
 
 /// Effects of the statements of a command so far.
