@@ -169,6 +169,7 @@ pub mod base {
     pub(crate) mod terminal;
     pub mod text;
     pub(crate) mod values;
+    pub(crate) mod watch;
 }
 pub mod core {
     pub(crate) mod audit;

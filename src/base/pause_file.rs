@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::base::log::PROGRESS;
 use crate::base::machine;
 use crate::base::stop::{LOOK_EVERY, find_file};
+use crate::base::watch;
 
 /// The pause file of a run, if it has one.
 #[derive(Clone, Default)]

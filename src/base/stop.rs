@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::base::failure::Failure;
+use crate::base::watch;
 use crate::base::{exit, machine, signals, terminal};
 
 /// Time for a report after the second signal; a third one ends the process without it.

@@ -47,7 +47,6 @@ use std::time::Duration;
 use batch::binding::Binding;
 use bson::Document;
 use parking_lot::Mutex;
-use tokio::sync::watch;
 
 pub(crate) use batch::archived::RuleArchive;
 pub(crate) use budget::{Limits, Permit, RunBudget};
@@ -61,6 +60,7 @@ use crate::base::pause_file::PauseFile;
 use crate::base::progress::RuleProgress;
 use crate::base::stop::Stop;
 use crate::base::values::raw::RawValue;
+use crate::base::watch;
 use crate::core::plan::findings::GoesBy;
 use crate::core::plan::outcome::Outcome;
 use crate::core::plan::{ChildRule, StopReason, Storage, SweepRule, order};

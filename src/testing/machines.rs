@@ -189,7 +189,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nothing_of_a_machine_goes_on_once_it_was_killed() {
         let machine = Machine::new(SystemTime::UNIX_EPOCH);
-        let (sender, seen) = tokio::sync::watch::channel(0);
+        let (sender, mut seen) = crate::base::watch::channel(0);
         let task = tokio::spawn(machine.run(async move {
             let ticks = async move {
                 loop {
@@ -204,6 +204,6 @@ mod tests {
         tokio::time::sleep(10 * S).await;
         assert_eq!(*seen.borrow(), 3);
         // The tasks are gone, with all that they held.
-        assert!(seen.has_changed().is_err() && !task.is_finished() && machine.is_killed());
+        assert!(seen.wait_for(|_| false).await.is_err() && !task.is_finished() && machine.is_killed());
     }
 }

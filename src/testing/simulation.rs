@@ -45,7 +45,6 @@ use bson::{Bson, Document};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use server_model::{Model, Pace};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use archives::SweeperDisk;
@@ -56,6 +55,8 @@ use kin::Kin;
 use relations::{HOLDS, ID};
 use scenario::Scenario;
 use trace::{EndedSimulation, Trace, digest};
+
+use crate::base::watch;
 
 /// Virtual time within which all runs of a simulation must have ended: every wait has an end, and troubles repeat them.
 const MAX_TIME: Duration = Duration::from_secs(24 * 3600);

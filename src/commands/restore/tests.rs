@@ -4,9 +4,9 @@ use std::path::Path;
 
 use bson::{DateTime, Document, doc};
 use server_model::{Deletion, Model, Observer};
-use tokio::sync::watch;
 
 use super::*;
+use crate::base::watch;
 use crate::core::policy::{ArchiveTo, Compression};
 use crate::shell::archive::writer::Archive;
 use crate::testing::disk::SimulatedDisk;

@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::watch;
-
 use crate::base::log::LogFormat;
 use crate::base::pause_file::PauseFile;
 use crate::base::stop::Stop;
+use crate::base::watch;
 use crate::commands::cli::{Common, RestoreArgs, SweepArgs, When};
 use crate::commands::session::Session;
 use crate::commands::session::connection::Uri;

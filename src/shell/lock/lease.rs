@@ -43,11 +43,12 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use futures_util::future::{join_all, select_all};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::fence::Fence;
 use super::moment::{Moment, ServerTime};
 use super::{Holder, Occupant};
+use crate::base::watch;
 use crate::core::policy::namespace::Namespace;
 
 /// Duration of a lease that is not renewed.
@@ -195,6 +196,7 @@ impl Part {
         renewed.mark_unchanged();
         self.wanted.notify_one();
         tokio::select! {
+            biased;
             _ = renewed.changed() => {}
             () = self.over() => {}
         }

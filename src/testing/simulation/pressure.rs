@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use bson::{Bson, DateTime, doc};
 use server_model::{Deletion, Model, Observer, Pace};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::archives::SweeperDisk;
 use super::sweepers::args;
 use crate::base::exit;
+use crate::base::watch;
 use crate::commands::cli::SweepArgs;
 use crate::commands::tests::simulated::{self, Surroundings};
 use crate::core::plan::Status;

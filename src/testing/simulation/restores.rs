@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bson::Document;
-use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::World;
@@ -17,6 +16,7 @@ use super::relations::ID;
 use super::scenario::Scenario;
 use super::trace::digest;
 use crate::base::exit;
+use crate::base::watch;
 use crate::commands::cli::RestoreArgs;
 use crate::commands::tests::simulated::{self, Surroundings};
 use crate::core::policy::parse::parse;

@@ -4,12 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::watch;
-
 use bson::{DateTime, Document, doc};
 use server_model::{BEGINNING, Deletion, Model, Observer};
 
 use super::sweepers::args;
+use crate::base::watch;
 use crate::commands::tests::simulated::{Surroundings, sweep};
 use crate::core::plan::Status;
 use crate::core::policy::parse::parse;

@@ -4,7 +4,6 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::World;
@@ -15,6 +14,7 @@ use super::network::Link;
 use super::scenario::LAST;
 use super::trace::digest;
 use crate::base::exit;
+use crate::base::watch;
 use crate::commands::cli::SweepArgs;
 use crate::commands::tests::simulated::{self, Surroundings};
 use crate::core::plan::Status;

@@ -10,9 +10,9 @@ use bson::{Bson, DateTime, Document, doc};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use server_model::{BEGINNING, Deletion, Model, Observer};
-use tokio::sync::watch;
 
 use super::Surroundings;
+use crate::base::watch;
 use crate::commands::cli::{Cli, Command, SweepArgs};
 use crate::core::policy::parse::parse;
 use crate::core::report::rule::RuleReport;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 use server_model::{BEGINNING, Faults, Model};
-use tokio::sync::watch;
 
 use super::case::{CHILDREN, Case, JOURNAL, PARENTS, nobody, target};
+use crate::base::watch;
 use crate::core::plan::Status;
 use crate::core::report::rule::RuleReport;
 use crate::shell::archive::reader;

@@ -34,7 +34,8 @@ use std::time::Duration;
 
 use bson::{DateTime, Document, doc};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
+
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::warn;
@@ -43,6 +44,7 @@ use crate::base::instant::millis;
 use crate::base::machine;
 use crate::base::text::{bytes, count, duration};
 use crate::base::values::raw::RawValue;
+use crate::base::watch;
 use crate::core::facts::Topology;
 use crate::core::plan::holds::{HeldBack, KeyList, malformed};
 use crate::core::policy::comparisons::Comparison;

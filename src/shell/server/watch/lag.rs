@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::base::machine;
 use crate::base::values::integer_in;
+use crate::base::watch;
 use crate::core::facts::Topology;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::ServerError;

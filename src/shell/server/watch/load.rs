@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Document, doc};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
+
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::base::machine;
 use crate::base::values::{at, count_in, integer};
+use crate::base::watch;
 use crate::core::facts::Topology;
 use crate::core::pace::pressure::{Load, Looks};
 use crate::shell::server::Deployment;
@@ -150,8 +152,10 @@ impl LoadSource {
                 let due = Instant::now() + wait;
                 tokio::time::sleep(MIN_INTERVAL).await;
                 tokio::select! {
-                    () = tokio::time::sleep_until(due) => {}
+                    // A look that was asked for is not made twice.
+                    biased;
                     () = asking.asked(), if is_known => {}
+                    () = tokio::time::sleep_until(due) => {}
                 }
                 let looked = look(&deployment).await;
                 let elapsed = last.elapsed();

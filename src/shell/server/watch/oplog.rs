@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::base::machine;
 use crate::base::values::{count_in, float};
+use crate::base::watch;
 use crate::core::facts::{Oplog, OplogLook, OplogSize, Topology};
 use crate::core::plan::oplog::OwnBytes;
 use crate::shell::server::Deployment;

@@ -210,11 +210,11 @@ mod tests {
     use std::sync::Arc;
 
     use bson::{Bson, DateTime, Document, Timestamp, doc};
-    use tokio::sync::watch;
 
     use super::*;
     use crate::base::pause_file::PauseFile;
     use crate::base::values::raw::RawValue;
+    use crate::base::watch;
     use crate::core::plan::ParentKey;
     use crate::core::policy::namespace::Namespace;
     use crate::shell::lock::lease::{Leases, Renewals};

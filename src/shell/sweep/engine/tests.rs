@@ -9,12 +9,12 @@ use std::path::Path;
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, Uuid, doc};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::*;
 use crate::base::progress::{Progress, Show};
 use crate::base::stop::Stop;
+use crate::base::watch;
 use crate::core::facts::Topology;
 use crate::core::pace::rate::RateLimit;
 use crate::core::plan::SweepRule;

@@ -65,11 +65,11 @@ mod tests {
     use std::sync::Arc;
 
     use bson::{Document, doc};
-    use tokio::sync::watch;
 
     use super::*;
     use crate::base::progress::{Progress, Show};
     use crate::base::stop::Stop;
+    use crate::base::watch;
     use crate::core::plan::StopReason;
     use crate::core::plan::outcome::{End, Outcome};
     use crate::core::plan::waits::Wait;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bson::{Bson, Document};
-use tokio::sync::watch;
 
+use crate::base::watch;
 use crate::shell::server::watch::lag::{Lag, LagSource};
 
 /// A gate that is open while no member is known to lag more than `max`, and every batch has been confirmed in time.

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use crate::base::text::duration;
+use crate::base::watch;
 use crate::core::plan::SweepRule;
 use crate::shell::server::Deployment;
 use crate::shell::server::watch::oplog::{LastLook, OplogWatch};

@@ -160,9 +160,8 @@ impl PressureGate {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::watch;
-
     use super::*;
+    use crate::base::watch;
     use crate::core::pace::pressure::Looks;
 
     const MIB: u64 = 1024 * 1024;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::doc;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{sweep_of, with_engine, with_engine_of};
 use crate::base::pause_file::PauseFile;
+use crate::base::watch;
 use crate::core::pace::pressure::{Load, Looks};
 use crate::core::pace::rate::RateLimit;
 use crate::core::plan::outcome::End;

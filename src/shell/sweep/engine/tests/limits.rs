@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Document, Uuid, doc};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::base::progress::{Progress, Show};
 use crate::base::stop::Stop;
+use crate::base::watch;
 use crate::core::facts::Topology;
 use crate::core::plan::StopReason;
 use crate::core::plan::outcome::{End, Outcome};

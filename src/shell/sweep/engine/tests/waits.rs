@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bson::doc;
-use tokio::sync::watch;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 use super::gates::{MS, admitted, seen, sweep, sweep_from, waited, watched};
 use super::{sweep_of, with_engine};
 use crate::base::values::raw::RawValue;
+use crate::base::watch;
 use crate::core::plan::waits::Wait;
 use crate::shell::server::delete::restriction::Restriction;
 use crate::shell::server::watch::Watches;
