@@ -35,7 +35,6 @@ use std::time::Duration;
 use bson::{DateTime, Document, doc};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::warn;

@@ -1,4 +1,5 @@
-//! The basis of a delete, read at the last moment before each command: the keys that are held, and the parents of children.
+//! The basis of a delete, read at the last moment before each command: whether the collections are still the same, the keys that
+//! are held, and the parents of children.
 
 use std::time::Duration;
 
@@ -30,7 +31,14 @@ pub(crate) async fn fresh(sweep: &RuleSweep, parents: Option<&Parents>) -> std::
     // No rule has both: the children go by the holds of their parents.
     match parents {
         Some(parents) => without_parents(sweep, parents).await.map(Some),
-        None => without_held(sweep).await,
+        None => loop {
+            sweep.binding.fresh().await?;
+            let fresh = without_held(sweep).await?;
+            // The holds may have been waited for, and the collection replaced meanwhile.
+            if sweep.binding.is_fresh() {
+                return Ok(fresh);
+            }
+        },
     }
 }
 
@@ -88,7 +96,7 @@ mod tests {
     use crate::testing::made_up::planned;
     use crate::testing::made_up::sweep;
     use crate::testing::scripted::Script;
-    use crate::testing::scripted::ScriptedReply::{Batch, End, Reply};
+    use crate::testing::scripted::ScriptedReply::{Batch, End, Late, Reply};
 
     #[tokio::test]
     async fn children_go_within_two_seconds_of_a_look_at_their_parents_on_a_confirmed_primary_and_by_a_majority() {
@@ -155,5 +163,38 @@ mod tests {
         assert_eq!(fresh.too_late, DateTime::from_millis(23_000));
         let keys = KeyList::of(vec![RawValue::of("a").unwrap()]).unwrap();
         assert_eq!(fresh.selection.holds, Some(held.with(&Arc::new(keys))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_collection_is_looked_at_again_after_its_holds_were_waited_for() {
+        let read = |seconds| {
+            let hello = Late(Duration::from_secs(seconds), doc! { "localTime": DateTime::from_millis(5_000), "ok": 1.0 });
+            [hello, Batch(vec![doc! { "t": "a" }]), End]
+        };
+        let listed = |byte: u8| {
+            let info = doc! { "uuid": Uuid::from_bytes([byte; 16]) };
+            [Batch(vec![doc! { "name": "c", "type": "collection", "info": info }]), End]
+        };
+        for (uuid, is_same) in [(7, true), (8, false)] {
+            let looks = listed(7).into_iter().chain(read(3)).chain(listed(uuid));
+            let script = Script::new(read(0).into_iter().chain(looks));
+            let mut deployment = script.deployment();
+            deployment.facts.topology = Topology::Sharded;
+            let rule = planned("    holds: {collection: legal.holds, key: t}\n", 4).decision.countable().unwrap().clone();
+            let held = rule.selection.holds.clone().unwrap();
+            let first = holds::read(&deployment, &held).await.unwrap();
+            // The read is too old for a delete by now.
+            tokio::time::advance(Duration::from_secs(60)).await;
+            let watches = Watches { holds: HoldsWatches::new(&deployment, vec![(held, first)]), ..Watches::none() };
+            let sweep = sweep_of(&deployment, &rule, &watches);
+            let fresh = fresh(&sweep, None).await;
+            // What has changed is looked at twice.
+            let looks = script.sent().iter().filter(|sent| sent.contains_key("listCollections")).count();
+            assert_eq!(looks, if is_same { 2 } else { 3 });
+            match fresh {
+                Ok(fresh) => assert!(is_same && fresh.is_some()),
+                Err(why) => assert!(!is_same && why.contains("was replaced by another collection during the run"), "{why}"),
+            }
+        }
     }
 }

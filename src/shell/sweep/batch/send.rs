@@ -53,18 +53,6 @@ pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
             }
             waited = deployment.ready_to_delete(&rule.selection.namespace, attempts.target().extent()) => held_back += waited,
         }
-        let bound = tokio::select! {
-            biased;
-            () = sweep.ended() => {
-                is_cut_short = true;
-                break;
-            }
-            bound = sweep.binding.fresh() => bound,
-        };
-        if let Err(why) = bound {
-            attempts.next_step(Reply::not_sent(why), 0.0);
-            break;
-        }
         // Last of all waits, so that what the delete relies on is of this moment.
         let fresh = tokio::select! {
             biased;
