@@ -39,7 +39,7 @@ pub(crate) fn terminal_height(stream: impl AsFd) -> usize {
     rows.map_or(HEIGHTS.0, |rows| rows.clamp(HEIGHTS.0, HEIGHTS.1))
 }
 
-/// Those who may read a file that was not there before, as far as the umask lets them. An existing file keeps its permissions.
+/// Users who may read a file that was not there before, as far as the umask lets them. An existing file keeps its permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readers {
     /// Owner and group: a report may hold `_id`s and keys of holds.

@@ -59,7 +59,7 @@ async fn connected(session: &Session, args: &CheckArgs) -> anyhow::Result<Report
     if deployment.facts.role == ServerRole::Unknown && deployment.facts.topology == Topology::Standalone {
         warn!(
             "whether this server is a member of a replica set that runs without its set, or a shard, is unknown, because the user may not read \
-             `local.system.replset` or `admin.system.version`: nothing refuses to sweep one then"
+             `local.system.replset` or `admin.system.version`: such a server would not be refused"
         );
     }
     if let Some(missing) = session.policy.history.as_ref().and_then(|history| granted.missing_for_history(history)) {

@@ -173,7 +173,7 @@ async fn apply(
     // wildcard index crashes mongod 7.0.
     let now = unless_stopped(session, compare(session, only, deployment)).await?;
     if !now.iter().map(|difference| &difference.change).eq(differences.iter().map(|difference| &difference.change)) {
-        let failure = Failure::cannot_run("the deployment is no longer as it was shown; nothing was changed");
+        let failure = Failure::cannot_run("the deployment changed after it was shown; nothing was changed");
         return Err(Failure { exit_code: exit::REFUSED, ..failure }.hint("look again").into());
     }
     for (difference, row) in differences.iter().zip(rows) {

@@ -251,7 +251,7 @@ impl Sweeping<'_> {
         };
         let load = match (&self.watches.load, rule.limits.max_dirty) {
             (LoadSource::Unknown(Some(why)), Some(max)) if max != UNWATCHED => Some(format!(
-                "`maxDirty` had no effect, and the sweep went by the latency only: unknown of the server's load: {why}"
+                "`maxDirty` had no effect, and the sweep went by the latency only: unknown figures of the server's load: {why}"
             )),
             _ => None,
         };

@@ -205,6 +205,8 @@ impl Survey<'_> {
         }
     }
 
+    /// Measures one rule.
+    ///
     /// Errors: the obstacle that ended the look.
     async fn measure(
         &self,

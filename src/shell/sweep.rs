@@ -102,7 +102,7 @@ pub(crate) struct RuleSweep {
     living: Mutex<Vec<RawValue>>,
     /// Documents that the last batch deleted.
     last_deleted: AtomicU64,
-    /// What became of it by now; without the collections of its children, each of which has its own.
+    /// Outcome by now, without the collections of its children, each of which has its own.
     outcome: Mutex<Outcome>,
     /// Children that had been deleted when the first orphan was about to go; empty before. Used by the sweeps of children.
     before_orphans: OnceLock<u64>,

@@ -80,7 +80,7 @@ impl<'a> RunHolds<'a> {
             Ok(Some(path)) => Err(Refusal::new(
                 Guard::UnknownField,
                 format!(
-                    "no document found in `{}` has `{path}` (`holds.filter`); with a wrong name nothing is held: correct it or, if no hold needs the \
+                    "no document found in `{}` has `{path}` (`holds.filter`); a misspelt name would hold nothing: correct it or, if no hold needs the \
                      field, set `allowUnknownFields: [{path}]`",
                     holds.collection
                 ),
@@ -103,7 +103,7 @@ impl<'a> RunHolds<'a> {
                 Err(Refusal::new(
                     Guard::UnknownType,
                     format!(
-                        "`{}`: {}; with a wrong type the filter selects other holds than it says: correct the value or, if holds may come to have the \
+                        "`{}`: {}; a wrong type would select other holds than meant: correct the value or, if holds may come to have the \
                          type, set `allowUnknownTypes: [{shown}]`",
                         holds.collection,
                         of_type(*value_type, shown, "holds.filter", meant.as_deref()),

@@ -149,7 +149,7 @@ impl One<'_> {
         }
         if findings.told.never_expires.as_ref().is_some_and(|never| !never.contains_key(PARENT_FIELD)) {
             let unclear = count::of_unclear_key(deployment, rule);
-            let unclear = self.figure("documents whose children are unclear", unclear, findings).await?.flatten();
+            let unclear = self.figure("documents with an unclear key for their children", unclear, findings).await?.flatten();
             let entry = unclear.map(|unclear| (PARENT_FIELD.to_owned(), unclear));
             findings.told.never_expires.iter_mut().for_each(|never| never.extend(entry.clone()));
         }

@@ -48,7 +48,7 @@ pub struct ChildRule {
 /// The values by which children name their parents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentKey {
-    /// Their path in the documents of the rule.
+    /// Path of the keys in the documents of the rule.
     pub field: String,
     /// The index that serves them; `None` if there is none.
     pub index: Option<String>,

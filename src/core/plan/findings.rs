@@ -120,9 +120,9 @@ impl Decides {
 /// Children of a rule whose parent is not there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CountedOrphans {
-    /// All of them, the orphans of uploads that have not ended among them.
+    /// Children without a parent, the orphans of uploads that have not ended among them.
     pub count: u64,
-    /// Those that the rule deletes, by collection; `None` if it deletes none.
+    /// Orphans that the rule deletes, by collection; `None` if it deletes none.
     pub old: Option<Vec<OldOrphans>>,
     /// Whether the collection of the parents has a document.
     pub has_parents: bool,

@@ -133,7 +133,7 @@ impl OplogSize {
 }
 
 impl Oplog {
-    /// Whether the server removes old entries by now.
+    /// Tells whether the server removes old entries by now; `None` if the size is unknown.
     pub fn is_full(&self) -> Option<bool> {
         self.size.map(|size| size.used >= size.max - size.part())
     }

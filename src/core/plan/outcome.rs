@@ -40,7 +40,7 @@ impl RuleOutcome {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stopped {
     pub reason: StopReason,
-    /// For [`StopReason::LockLost`], the reason why this run no longer has the lease.
+    /// Reason why this run no longer has the lease, for [`StopReason::LockLost`].
     pub lease_lost: Option<String>,
 }
 
@@ -48,7 +48,7 @@ pub struct Stopped {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Swept {
     pub outcome: Outcome,
-    /// For a sweep that ended by [`StopReason::LockLost`], the reason why this run no longer has the lease.
+    /// Reason why this run no longer has the lease, for a sweep that ended by [`StopReason::LockLost`].
     pub lease_lost: Option<String>,
     /// The run's directory in the archive; `None` if the rule has no archive.
     pub archive: Option<String>,

@@ -90,7 +90,7 @@ pub struct Diff {
     pub changes: Vec<ValueChange>,
 }
 
-/// One of the two reports.
+/// Report on one side of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Side {

@@ -83,7 +83,7 @@ pub trait WriteFile: Send + Sync {
     /// Locks the file for as long as it is open.
     fn lock(&self) -> io::Result<()>;
 
-    /// Whether a path leads to this file.
+    /// Tells whether a path leads to this file.
     fn is_at(&self, path: &Path) -> io::Result<bool>;
 }
 

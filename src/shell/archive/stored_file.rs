@@ -265,7 +265,7 @@ impl Verified {
         }
     }
 
-    /// Whether the bytes of a file from `offset` on are what remains of a segment that was not written to its end.
+    /// Tells whether the bytes of a file from `offset` on are what remains of a segment that was not written to its end.
     fn is_torn(&self, file: &dyn ReadFile, offset: u64, end: u64) -> io::Result<bool> {
         let bytes = read(file, offset, (end - offset).min(MAX_READ))?;
         let written = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);

@@ -124,8 +124,8 @@ impl RunBudget {
         self.settle(documents, 0);
     }
 
-    /// If the delete limit is used up but batches are still in flight, returns a future that resolves when one of them may have
-    /// returned part of it.
+    /// Returns a future that resolves when a batch in flight may have returned part of a delete limit that is used up; `None` if
+    /// the limit is not used up, or no batch is in flight.
     pub(crate) fn returned(&self) -> Option<Notified<'_>> {
         let deletes = self.deletes.as_ref()?;
         (deletes.left.get() == 0 && deletes.outstanding.get() > 0).then(|| deletes.returned.notified())

@@ -79,7 +79,7 @@ async fn a_wrong_name_in_the_documents_or_in_the_filter_of_the_holds_refuses_the
     let wrong = rule("collection: DB.holds, key: {of: tt, in: t}");
     assert_refused(&case, &wrong, "unknownField", "no document found has `tt` (`holds`)").await;
     let wrong = rule("collection: DB.holds, key: t, filter: {actve: true}");
-    assert_refused(&case, &wrong, "unknownField", "has `actve` (`holds.filter`); with a wrong name nothing is held").await;
+    assert_refused(&case, &wrong, "unknownField", "has `actve` (`holds.filter`); a misspelt name would hold nothing").await;
     // Nothing is held, and the name is right.
     let none = case.report(&rule("collection: DB.holds, key: t, filter: {active: false}"), &["--dry-run"]).await;
     assert_eq!((none.rule(0, "status"), none.rule(0, "expiredCount")), (&"complete".into(), &20.into()), "{none:?}");

@@ -128,7 +128,7 @@ async fn nothing_is_changed_without_a_yes() {
     let drop = doc! { "dropIndexes": "differs", "index": "by date" };
     let drifted = at_terminal(&case, "  - {namespace: DB.differs, field: at, expireAfter: 2d}\n", "yes\n", Some(drop)).await;
     assert_eq!(drifted.code, Some(5), "{drifted:?}");
-    assert!(drifted.stdout.contains("the deployment is no longer as it was shown; nothing was changed"), "{drifted:?}");
+    assert!(drifted.stdout.contains("the deployment changed after it was shown; nothing was changed"), "{drifted:?}");
     assert_eq!(indexes(&case.db, "differs").await, []);
     let expecting = format!(
         "version: 1\nconnection: {{expect: {{replicaSet: rs0}}}}\ncollections: [{{namespace: {}.differs, field: at, expireAfter: 2d}}]\n",

@@ -220,7 +220,7 @@ impl Keeper {
 pub(super) fn held_by(namespace: &Namespace, occupant: &Occupant) -> String {
     let until = match occupant.expires_at {
         Some(end) => format!("it ends at {} if it is not renewed", rfc3339(end)),
-        None => "it does not say until when; delete its document once no run is left".to_owned(),
+        None => "its document has no end; delete it once no run is left".to_owned(),
     };
     format!("the lease on `{namespace}` is held by {}; {until}", occupant.name())
 }

@@ -61,7 +61,7 @@ pub(super) fn of(title: &str, rule: &RuleReport) -> String {
         facts.push(format!("{units:.0} request units"));
     }
     if let Some(what) = &rule.pressure_unknown {
-        facts.push(format!("unknown of the server's load: {what}"));
+        facts.push(format!("unknown figures of the server's load: {what}"));
     }
     facts.extend(rule.paused_ms.into_iter().flat_map(pauses).map(|pause| format!("paused {pause}")));
     facts.join(", ")

@@ -64,7 +64,7 @@ impl ConnectObstacle {
                 "connect by a name that is in the certificate, or give the server a certificate for this name (subjectAltName)"
             }
             Self::AuthorityAsServer => {
-                "give the server a certificate of its own, signed by the authority: `openssl req -x509` makes the certificate of an authority \
+                "give the server a certificate of its own, signed by the authority: `openssl req -x509` makes a CA certificate \
                  unless it gets `-addext basicConstraints=critical,CA:FALSE`"
             }
             Self::Dates => "renew the server's certificate; if its dates are right, set the clock of this machine",

@@ -66,9 +66,9 @@ pub(crate) fn query(deployment: &Deployment, child: &ChildRule, stages: Vec<Docu
 /// The orphans of one collection of children: its documents whose parent is not there.
 #[derive(Debug, Default)]
 pub(crate) struct FoundOrphans {
-    /// All of them, the orphans of uploads in flight among them.
+    /// Children without a parent, the orphans of uploads in flight among them.
     pub count: u64,
-    /// Those whose parent has only old children.
+    /// Orphans whose parent has only old children.
     pub old: u64,
     /// Parents of old ones, no more than [`MAX_ABSENT`].
     pub parents: Vec<RawValue>,
@@ -113,7 +113,7 @@ pub(crate) async fn documents(deployment: &Deployment, child: &ChildRule, limits
     Ok(counted.map_or(selection.document_count, |counted| counted.count))
 }
 
-/// Whether the collection of the parents has a document, by the primary and by a majority.
+/// Tells whether the collection of the parents has a document, by the primary and by a majority.
 pub(crate) async fn has_parents(deployment: &Deployment, parents: &Namespace) -> Result<bool> {
     for by_majority in [true, false] {
         let deployment = parents::reading(deployment, by_majority);

@@ -32,7 +32,7 @@ pub(crate) struct Counted {
 
 /// The collections that the user may see.
 pub(crate) struct Listed {
-    /// Those that can be swept; those with the most documents come first.
+    /// Collections that can be swept, the largest first.
     pub fit: Vec<Counted>,
     /// Views and capped collections.
     pub unfit: Vec<Collection>,

@@ -43,11 +43,11 @@ pub(crate) struct JournalEntry {
     id: RawValue,
     /// The server's time before the parents were deleted.
     pub at: DateTime,
-    /// Path of their keys.
+    /// Path of the keys in the parents.
     pub field: String,
-    /// Their keys.
+    /// Keys of the parents.
     pub parents: Vec<RawValue>,
-    /// Their `_id`s in the same order, unless these are the keys.
+    /// `_id`s of the parents in the same order, unless these are the keys.
     pub ids: Vec<RawValue>,
     /// The collections whose children are yet to be deleted.
     pub children: Vec<ChildPlace>,
@@ -175,8 +175,9 @@ impl Journal {
         let find = find.sort(doc! { "_id": 1 }).limit(1).retried_patiently(&self.parents);
         let found = find.first_batch(&self.deployment).await.map_err(|cause| self.explained("reading", &cause))?;
         let Some(found) = found.first() else { return Ok(None) };
-        let unread =
-            || format!("reading the journal `{}`: a document in it is not one of sweeper's; nothing was deleted", self.namespace);
+        let unread = || {
+            format!("reading the journal `{}`: it has a document that sweeper did not write; nothing was deleted", self.namespace)
+        };
         JournalEntry::read(found).map(Some).ok_or_else(unread)
     }
 
@@ -237,7 +238,7 @@ pub(crate) async fn named(deployment: &Deployment, journal: &Namespace) -> Resul
     Ok(named)
 }
 
-/// Whether the journal names parents of a rule, whose children are yet to be deleted.
+/// Tells whether the journal names parents of a rule whose children are yet to be deleted.
 pub(crate) async fn has_entry(deployment: &Deployment, rule: &SweepRule, journal: &Namespace) -> Result<bool> {
     let of_parents = doc! { "namespace": rule.namespace.to_string() };
     let found = Query::find(journal, of_parents).projection(doc! { "_id": 1 }).limit(1).first_batch(deployment).await?;

@@ -101,7 +101,7 @@ impl LeaseStore {
         Ok(lease::occupant(leases.first().unwrap_or(&Document::new())))
     }
 
-    /// Whether the documents of all these leases are there, and this run's.
+    /// Tells whether this run holds all these leases, by their documents.
     pub(crate) async fn are_mine(&self, namespaces: &[Namespace]) -> Result<bool> {
         let mine = self.find(lease::owned(namespaces, &self.me.run_id)).await?;
         Ok(mine.len() == namespaces.len())

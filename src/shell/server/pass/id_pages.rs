@@ -37,7 +37,7 @@ pub(crate) struct PagedIds<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FoundDocument {
     pub id: RawValue,
-    /// Its values of the shard key.
+    /// Values of the shard key.
     pub key: KeyValues,
 }
 

@@ -58,19 +58,20 @@ impl Binding {
         last.forgotten += 1;
     }
 
-    /// Whether a delete may be sent now: the server looks itself, or the last look is recent enough.
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.is_by_server() || self.last.lock().begun.is_some_and(|begun| begun.elapsed() < LOOK_EVERY)
-    }
-
     /// Waits for a look that is recent enough for a delete to be sent, where the server does not look itself.
     ///
     /// Errors: the reason why nothing may be deleted any more.
     pub(crate) async fn fresh(&self) -> Result<(), String> {
-        if self.is_fresh() {
+        if self.is_by_server() {
             return Ok(());
         }
-        let (begun, forgotten) = (Instant::now(), self.last.lock().forgotten);
+        let (begun, forgotten) = {
+            let last = self.last.lock();
+            if last.begun.is_some_and(|begun| begun.elapsed() < LOOK_EVERY) {
+                return Ok(());
+            }
+            (Instant::now(), last.forgotten)
+        };
         if let Some(changed) = self.changed().await? {
             return Err(changed);
         }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
+use futures_util::FutureExt;
 
 use crate::base::values::raw::RawValue;
 use crate::core::plan::Selection;
@@ -33,11 +34,11 @@ pub(crate) async fn fresh(sweep: &RuleSweep, parents: Option<&Parents>) -> std::
         Some(parents) => without_parents(sweep, parents).await.map(Some),
         None => loop {
             sweep.binding.fresh().await?;
-            let fresh = without_held(sweep).await?;
-            // The holds may have been waited for, and the collection replaced meanwhile.
-            if sweep.binding.is_fresh() {
-                return Ok(fresh);
+            if let Some(fresh) = without_held(sweep).now_or_never() {
+                return fresh;
             }
+            // The collection may be replaced while the holds are waited for.
+            without_held(sweep).await?;
         },
     }
 }

@@ -132,7 +132,7 @@ pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
             }
             Step::End => {
                 if attempts.gave_up() {
-                    warn!(%namespace, "{namespace}: {why}; it is not waited for any longer, and may have deleted more than is counted");
+                    warn!(%namespace, "{namespace}: {why}; no longer waiting for the reply; more may be deleted than is counted");
                 }
                 break;
             }
