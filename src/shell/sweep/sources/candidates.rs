@@ -136,8 +136,8 @@ async fn open(sweep: &RuleSweep, only: Option<&Document>, fetch: u32) -> Result<
     find.cursor(deployment).await
 }
 
-/// Tells whether an index can be walked so that the oldest dates come first. A multikey index cannot, nor can one that begins with
-/// another field: the server would sort everything in memory before the first reply.
+/// Tells whether an index can be walked so that the oldest dates come first. A multikey index cannot, nor can one that begins
+/// with another field: the server would sort everything in memory before the first reply.
 async fn sorts_along(sweep: &RuleSweep, index: &IndexChoice) -> Result<bool, ServerError> {
     let RuleSweep { deployment, rule, .. } = sweep;
     let query = sweep.query(rule.selection.predicate.clone());
