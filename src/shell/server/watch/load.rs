@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use tokio::sync::Notify;
-
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::debug;

@@ -189,7 +189,7 @@ mod tests {
             let watches = Watches { holds: HoldsWatches::new(&deployment, vec![(held, first)]), ..Watches::none() };
             let sweep = sweep_of(&deployment, &rule, &watches);
             let fresh = fresh(&sweep, None).await;
-            // What has changed is looked at twice.
+            // A replaced collection is looked at once more before that is reported.
             let looks = script.sent().iter().filter(|sent| sent.contains_key("listCollections")).count();
             assert_eq!(looks, if is_same { 2 } else { 3 });
             match fresh {
