@@ -122,9 +122,9 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
                 (ChangeStatus::Refused, deployment.facts.role.detached().map(str::to_owned))
             }
             Ok(counted) => {
-                match counted
-                    .and_then(|affected| guard::share(rule.limits.max_delete_percent, affected.expired, affected.documents))
-                {
+                match counted.and_then(|affected| {
+                    guard::share(rule.limits.max_delete_percent, affected.expired, affected.documents, guard::DOCUMENT)
+                }) {
                     Some(refusal) => (ChangeStatus::Refused, Some(refusal.detail)),
                     None if target.scope == Scope::LastChange
                         && target.seconds.is_some()

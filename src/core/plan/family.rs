@@ -89,6 +89,12 @@ impl Family {
         keys
     }
 
+    /// Returns the collections of the children, each once, by their names.
+    pub fn child_namespaces(&self) -> Vec<String> {
+        let names: BTreeSet<String> = self.children.iter().map(|child| child.rule.selection.namespace.to_string()).collect();
+        names.into_iter().collect()
+    }
+
     /// Returns the condition for parents whose keys are clear; `None` if they are always, as an `_id` is.
     pub fn one_key(&self) -> Option<Document> {
         one_key(self.children.iter().map(|child| child.parent_key.field.as_str()))

@@ -22,6 +22,9 @@ pub const CLOCK_SKEW_GUARD_MS: i64 = 300_000;
 /// only grow by documents that were inserted or changed since then and have a date in the past.
 pub const TOLERANCE_PERCENT: u64 = 1;
 
+/// Noun of what is counted outside of time-series collections.
+pub const DOCUMENT: &str = "document";
+
 /// Name of a guard, one word for machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -254,22 +257,23 @@ pub fn search(
 /// allows; `None` if it allows any share of them.
 pub fn enough_documents(max_delete_percent: Option<f64>, expired_count: u64) -> Option<u64> {
     let limit = max_delete_percent?;
-    share(max_delete_percent, expired_count, expired_count)?;
+    share(max_delete_percent, expired_count, expired_count, DOCUMENT)?;
     // One more than the quotient, which is rounded. A cast from float saturates.
     Some(((expired_count as f64 * 100.0 / limit).ceil() as u64).saturating_add(1))
 }
 
-/// Refuses a rule if its expired documents are a larger share of the collection than `maxDeletePercent`.
+/// Refuses a rule if its expired documents are a larger share of the collection than `maxDeletePercent`. `noun` is what is
+/// counted: `document` or `bucket`.
 ///
 /// If `document_count` is less than the expired count, the share is 100 %.
-pub fn share(max_delete_percent: Option<f64>, expired_count: u64, document_count: u64) -> Option<Refusal> {
+pub fn share(max_delete_percent: Option<f64>, expired_count: u64, document_count: u64, noun: &str) -> Option<Refusal> {
     let limit = max_delete_percent?;
     let percent = percent(expired_count, document_count)?;
     (percent > limit).then(|| {
         Refusal::new(
             Guard::MaxDeletePercent,
             format!(
-                "{} of {} documents have expired, {percent:.2} %, and {limit} % may be deleted; raise `maxDeletePercent` if that is \
+                "{} of {} {noun}s have expired, {percent:.2} %, and {limit} % may be deleted; raise `maxDeletePercent` if that is \
                  intended",
                 count(expired_count),
                 count(document_count)
@@ -296,12 +300,12 @@ mod tests {
             (Some(1.0), 0, 0, false),
             (None, 1000, 1000, false),
         ] {
-            let refusal = share(limit, expired, documents);
+            let refusal = share(limit, expired, documents, DOCUMENT);
             assert_eq!(refusal.is_some(), refused, "{limit:?} {expired} {documents}");
             assert!(refusal.is_none_or(|refusal| refusal.guard == Guard::MaxDeletePercent));
         }
-        let detail = share(Some(50.0), 2_000, 3_000).expect("a refusal").detail;
-        assert!(detail.starts_with("2,000 of 3,000 documents have expired, 66.67 %, and 50 % may be deleted"), "{detail}");
+        let detail = share(Some(50.0), 2_000, 3_000, "bucket").expect("a refusal").detail;
+        assert!(detail.starts_with("2,000 of 3,000 buckets have expired, 66.67 %, and 50 % may be deleted"), "{detail}");
     }
 
     #[test]
@@ -322,8 +326,8 @@ mod tests {
         for limit in [0.01, 0.3, 1.0, 33.3, 50.0, 79.99, 99.99] {
             for expired in [1, 2, 3, 7, 999, 1000, 123_456_789] {
                 let enough = enough_documents(Some(limit), expired).unwrap();
-                assert_eq!(share(Some(limit), expired, enough), None, "{limit} {expired}");
-                assert!(share(Some(limit), expired, enough - 3).is_some(), "{limit} {expired} {enough}");
+                assert_eq!(share(Some(limit), expired, enough, DOCUMENT), None, "{limit} {expired}");
+                assert!(share(Some(limit), expired, enough - 3, DOCUMENT).is_some(), "{limit} {expired} {enough}");
             }
         }
         // Any share, or nothing that has a share.

@@ -111,11 +111,12 @@ fn share(rule: &SweepRule, findings: &Decides) -> Option<Refusal> {
     let (expired, limit) = (findings.expired.as_ref()?, rule.limits.max_delete_percent);
     let own_count = rule.selection.document_count;
     let documents = findings.documents.map_or(own_count, |documents| documents.count);
-    let mut refusal = guard::share(limit, expired.count, documents)?;
+    let noun = if rule.selection.is_buckets() { "bucket" } else { guard::DOCUMENT };
+    let mut refusal = guard::share(limit, expired.count, documents, noun)?;
     if !expired.is_complete {
         refusal.detail.insert_str(0, "at least ");
     }
-    if guard::share(limit, expired.count, own_count).is_none() {
+    if guard::share(limit, expired.count, own_count, noun).is_none() {
         refusal.detail += &format!(
             "; the server's own count, {}, is wrong, as it can be after an unclean shutdown: `validate` corrects it",
             count(own_count)

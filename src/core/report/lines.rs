@@ -2,10 +2,10 @@
 
 pub(super) mod facts;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::aligned::Tone;
-use super::amount::{AtMost, amount};
+use super::amount::{self, AtMost};
 use super::{Report, ReportCommand, RuleReport, ServerReport, estimate, orphans, overlap};
 use crate::base::text::{count, duration, plural};
 use crate::core::audit::figures::PARENT_FIELD;
@@ -20,6 +20,9 @@ pub(super) const FIRST_NUMBER: usize = 2;
 
 /// Maximum number of rules with nothing to do that get a row each; if there are more, one line counts them.
 const MAX_QUIET: usize = 10;
+
+/// Maximum number of different refusals by one guard that are told.
+const MAX_TOLD: usize = 2;
 
 /// Maximum number of rules that a note names, if they share it.
 const MAX_NAMED: usize = 3;
@@ -128,7 +131,8 @@ pub(super) fn notes(report: &Report, is_detailed: bool) -> Vec<(Tone, String)> {
     let rules = shown(report).0;
     let loud = || rules.iter().copied().filter(|rule| !is_quiet(rule));
     let warnings = shared(loud().flat_map(|rule| rule.warnings.iter().map(move |warning| (rule, warning.clone()))));
-    let whys = shared(loud().filter(|rule| rule.status != Status::Skipped).filter_map(|rule| Some((rule, said(rule)?))));
+    let elsewhere = (!is_detailed && report.command != ReportCommand::Audit).then_some("; `-v` shows why");
+    let whys = whys_of(loud().filter(|rule| rule.status != Status::Skipped), elsewhere);
     let first_of = |groups: &[(String, Vec<&RuleReport>)], rule: &RuleReport| -> Vec<(String, String)> {
         let of_rule = groups.iter().filter(|(_, sharing)| sharing.first().is_some_and(|first| std::ptr::eq(*first, rule)));
         of_rule.map(|(text, sharing)| (named(report, sharing), text.clone())).collect()
@@ -168,6 +172,34 @@ pub(super) fn notes(report: &Report, is_detailed: bool) -> Vec<(Tone, String)> {
 pub(super) fn without_row(report: &Report) -> Option<String> {
     let quiet = shown(report).1 as u64;
     (quiet > 0).then(|| format!("{} more with nothing expired", plural(quiet, "rule")))
+}
+
+/// Returns the reasons of rules, each with the rules that share it. Of different refusals by one guard the first
+/// [`MAX_TOLD`] are told, and the other rules are named together, if `elsewhere` says in some words what tells the rest.
+pub(super) fn whys_of<'a>(
+    rules: impl Iterator<Item = &'a RuleReport>,
+    elsewhere: Option<&str>,
+) -> Vec<(String, Vec<&'a RuleReport>)> {
+    let groups = shared(rules.filter_map(|rule| Some((rule, said(rule)?))));
+    let Some(elsewhere) = elsewhere else { return groups };
+    let mut told: BTreeMap<String, usize> = BTreeMap::new();
+    let brief = groups.into_iter().flat_map(|(text, rules)| {
+        let guard = rules.first().and_then(|rule| match (rule.status, &rule.reason, &rule.error) {
+            (Status::Refused, Some(guard), Some(_)) => Some(guard.to_string()),
+            _ => None,
+        });
+        let number = guard.as_ref().map_or(0, |guard| {
+            let number = told.entry(guard.clone()).or_default();
+            *number += 1;
+            *number
+        });
+        let text = match guard.filter(|_| number > MAX_TOLD) {
+            Some(guard) => format!("{}: {guard} as well{elsewhere}", Status::Refused),
+            None => text,
+        };
+        rules.into_iter().map(move |rule| (rule, text.clone()))
+    });
+    shared(brief)
 }
 
 /// Returns the status of a rule with its reason, if it has one.
@@ -240,11 +272,14 @@ pub(super) fn last(report: &Report) -> (Tone, String) {
     let ran = by_rules(report.rules.iter().filter(has_run));
     let mut parts = Vec::new();
     if report.dry_run {
-        let number = AtMost::of(report).map_or_else(|| "an unknown number of documents".to_owned(), AtMost::bounded);
-        parts.push(format!("would delete {number} by {ran}"));
+        parts.push(match (report.rules.iter().any(|rule| rule.status == Status::Complete), AtMost::of(report)) {
+            (false, _) => "nothing would be deleted".to_owned(),
+            (true, None) => format!("would delete an unknown number of documents by {ran}"),
+            (true, Some(most)) => format!("would delete {} by {ran}", most.bounded()),
+        });
     } else if report.command == ReportCommand::Sweep {
         let least = if report.rules.iter().any(|rule| rule.uncertain) { "at least " } else { "" };
-        let deleted = amount(report, |rule| rule.deleted_count, |rule| rule.orphans_deleted_count.unwrap_or(0));
+        let deleted = amount::deleted(report);
         parts.push(match report.rules.iter().any(|rule| has_run(&rule) || rule.uncertain) {
             true => format!("deleted {least}{deleted} by {ran}"),
             false => "nothing was deleted".to_owned(),
@@ -284,7 +319,7 @@ pub(super) fn left(report: &Report) -> Option<String> {
     let ran = || report.rules.iter().filter(|rule| rule.status != Status::Skipped);
     let unknown = ran().filter(|rule| most(rule).is_none()).count() as u64;
     let orphans = |rule: &RuleReport| orphans::left(rule).unwrap_or(0);
-    let known = amount(report, |rule| if rule.status == Status::Skipped { 0 } else { most(rule).unwrap_or(0) }, orphans);
+    let known = amount::left(report, |rule| if rule.status == Status::Skipped { 0 } else { most(rule).unwrap_or(0) }, orphans);
     let is_bound = ran().any(|rule| rule.remaining_count.is_none() && most(rule).is_some());
     let is_bound = is_bound || overlap::is_shared(ran(), most);
     let at_most = if is_bound { "at most " } else { "" };

@@ -7,8 +7,8 @@ mod tests;
 use std::collections::BTreeSet;
 
 use super::aligned::{Tone, align_within, paint};
-use super::amount::{AtMost, is_of_buckets, max_deletes};
-use super::lines::{by_rules, named, server_line, share, shared, title, tone};
+use super::amount::{AtMost, OfParents, is_of_buckets, max_deletes};
+use super::lines::{by_rules, named, server_line, share, shared, title, tone, whys_of};
 use super::{Report, RuleReport, RunLimits, estimate, overlap};
 use crate::base::text::{count, duration, fold_to, percent, plural};
 use crate::core::plan::Status;
@@ -44,7 +44,8 @@ pub(crate) fn question(report: &Report) -> Option<String> {
         return Some(format!("delete {what} by {rules}?"));
     }
     let ready = ready().filter(|rule| rule.would_delete_count != Some(0));
-    let collections: BTreeSet<&str> = ready.map(|rule| rule.namespace.as_str()).collect();
+    let collections: BTreeSet<&str> =
+        ready.flat_map(|rule| rule.child_namespaces.iter().flatten().chain([&rule.namespace])).map(String::as_str).collect();
     Some(format!("delete {what} from {}?", plural(collections.len() as u64, "collection")))
 }
 
@@ -68,7 +69,11 @@ pub(crate) fn above_question(report: &Report, width: usize, most: Option<usize>)
     let plain = |text: String| fold_to(&text, INDENT, width).into_iter().map(|line| (Tone::Plain, line)).collect::<Vec<_>>();
     let mut lines: Vec<_> = head(report).into_iter().flat_map(plain).collect();
     let below: Vec<_> = of_run(report).into_iter().flat_map(plain).collect();
-    let notes: Vec<Vec<(Tone, String)>> = notes(report)
+    let in_full = notes(report, None);
+    // The question says that `?` shows everything.
+    let told = if most.is_some() { notes(report, Some("")) } else { in_full.clone() };
+    let is_in_full = told == in_full;
+    let notes: Vec<Vec<(Tone, String)>> = told
         .into_iter()
         .map(|(tone, note)| fold_to(&note, INDENT, width).into_iter().map(|line| (tone, line)).collect())
         .collect();
@@ -77,7 +82,7 @@ pub(crate) fn above_question(report: &Report, width: usize, most: Option<usize>)
     let rows = rows(report, width, room.map(|room| room.saturating_sub(all_notes.min(MIN_NOTES))));
     lines.extend(rows.lines);
     let room = most.map(|most| most.saturating_sub(lines.len() + below.len()));
-    let mut is_whole = rows.is_whole;
+    let mut is_whole = rows.is_whole && is_in_full;
     match room.filter(|room| *room < all_notes) {
         None => lines.extend(notes.into_iter().flatten()),
         Some(room) => {
@@ -91,7 +96,7 @@ pub(crate) fn above_question(report: &Report, width: usize, most: Option<usize>)
             let fitting = fitting.count();
             let more = plural((notes.len() - fitting) as u64, "more note");
             lines.extend(notes.into_iter().take(fitting).flatten());
-            lines.push((Tone::Warning, format!("{more}: `?` shows everything")));
+            lines.push((Tone::Warning, more));
         }
     }
     lines.extend(below);
@@ -122,12 +127,21 @@ fn head(report: &Report) -> Vec<String> {
 }
 
 /// A row of the table, with what does not stand in a column.
-struct Row {
+struct Row<'r> {
     cells: [String; 6],
     why: String,
     tone: Tone,
-    /// Documents that decide which rows are shown.
-    weight: u64,
+    /// The rule, in each of its namespaces that have no row of their own.
+    rules: Vec<&'r RuleReport>,
+}
+
+impl Row<'_> {
+    /// Returns the number of documents that decides which rows are shown: that of a rule that was not counted is the largest.
+    fn weight(&self) -> u64 {
+        let ready = self.rules.iter().filter(|rule| rule.status == Status::Complete);
+        let goes = |rule: &RuleReport| Some(rule.would_delete_count?.saturating_add(rule.would_delete_orphan_count.unwrap_or(0)));
+        ready.map(|rule| goes(rule).unwrap_or(u64::MAX)).fold(0, u64::saturating_add)
+    }
 }
 
 /// Returns the rows of the table: one for each rule in each namespace, or one for each rule if these were too many, or the
@@ -146,35 +160,19 @@ fn rows(report: &Report, width: usize, most: Option<usize>) -> Lines {
         let mut sums = subtotals(report, &shown);
         lines = laid_out(&sums, width).concat();
         if !fits(&lines) {
-            // The heaviest rows stay, in their order; rules that are not swept have their reasons below.
-            let mut weights: Vec<u64> = sums.iter().map(|row| row.weight).collect();
-            weights.sort_unstable_by(|a, b| b.cmp(a));
-            // Most rows take two lines at most; one line is for the head, one for the rest.
+            // The heaviest rows stay, in their order. Rules that are not swept have their reasons below; one line is for the rest.
             let room = room.unwrap_or(0);
-            let kept = room.saturating_sub(2) / 2;
-            let least = weights.get(kept.saturating_sub(1)).copied().unwrap_or(u64::MAX);
-            let (mut left, mut rest, mut goes) = (kept, 0, 0_u64);
-            sums.retain(|row| {
-                let stays = row.weight >= least && left > 0;
-                if stays {
-                    left -= 1;
-                } else {
-                    rest += 1;
-                    goes = goes.saturating_add(row.weight);
-                }
-                stays
-            });
-            lines = laid_out(&sums, width).concat();
-            // Of several rows with the least weight, the last goes first.
+            let mut rest = Vec::new();
             while lines.len() >= room
-                && let Some((lightest, _)) = sums.iter().enumerate().rev().min_by_key(|(_, row)| row.weight)
+                && let Some((lightest, _)) = sums.iter().enumerate().rev().min_by_key(|(_, row)| row.weight())
             {
-                rest += 1;
-                goes = goes.saturating_add(sums.remove(lightest).weight);
+                rest.push(sums.remove(lightest));
                 lines = laid_out(&sums, width).concat();
             }
-            let words = format!("{}: {}", plural(rest, "more rule"), plural(goes, "document"));
-            lines.push((Tone::Plain, words));
+            let number = plural(rest.len() as u64, "more rule");
+            let goes = AtMost::of_rules(report, rest.iter().flat_map(|row| row.rules.iter().copied()));
+            let goes = goes.map_or_else(|| "an unknown number of documents".to_owned(), AtMost::bounded);
+            lines.push((Tone::Plain, format!("{number}: {goes}")));
         }
     }
     lines.extend(idle);
@@ -210,17 +208,16 @@ fn laid_out(rows: &[Row], width: usize) -> Vec<Vec<(Tone, String)>> {
     all.into_iter().zip(whys).zip(tones).map(row).collect()
 }
 
-fn row(report: &Report, rule: &RuleReport) -> Row {
+fn row<'r>(report: &Report, rule: &'r RuleReport) -> Row<'r> {
     let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), count);
-    let ready = rule.status == Status::Complete;
     let goes = rule.would_delete_count.map(|goes| goes.min(max_deletes(report).unwrap_or(u64::MAX)));
     Row {
         cells: [
             title(report, rule),
             match goes {
                 Some(goes) => count(goes),
-                None if ready => "?".to_owned(),
-                None => "-".to_owned(),
+                None if rule.status == Status::Complete => "?".to_owned(),
+                None => rule.status.to_string(),
             },
             number(rule.expired_count),
             number(rule.document_count),
@@ -229,7 +226,7 @@ fn row(report: &Report, rule: &RuleReport) -> Row {
         ],
         why: whys(report, rule).join(", "),
         tone: tone(rule.status),
-        weight: goes.unwrap_or(if ready { u64::MAX } else { 0 }).saturating_add(rule.would_delete_orphan_count.unwrap_or(0)),
+        rules: vec![rule],
     }
 }
 
@@ -241,11 +238,13 @@ fn up_to(rule: &RuleReport) -> String {
     }
 }
 
-/// Returns the limits of a rule, or the reason why it is not swept.
+/// Returns the limits of a rule, and what goes besides its documents; of a rule that is skipped, the reason.
 fn whys(report: &Report, rule: &RuleReport) -> Vec<String> {
-    if rule.status != Status::Complete {
-        let reason = rule.reason.as_ref().map(|reason| format!(": {reason}"));
-        return vec![format!("{}{}", rule.status, reason.unwrap_or_default())];
+    match rule.status {
+        Status::Complete => {}
+        Status::Skipped => return rule.reason.iter().map(ToString::to_string).collect(),
+        // A note says why.
+        Status::Partial | Status::Refused | Status::Failed => return Vec::new(),
     }
     let mut whys = Vec::new();
     if is_of_buckets(rule) {
@@ -255,6 +254,7 @@ fn whys(report: &Report, rule: &RuleReport) -> Vec<String> {
         whys.push(format!("or by own `{field}`"));
     }
     whys.extend(rule.approved_count.map(|approved| format!("approved {}", count(approved))));
+    whys.extend(OfParents::of(rule).words().map(|children| format!("{AND}{children}")));
     whys.extend(orphans(rule.would_delete_orphan_count, rule.old_orphan_count));
     let goes = rule.would_delete_count.map(|goes| goes.saturating_add(rule.would_delete_orphan_count.unwrap_or(0)));
     match (rule.would_delete_limit, goes.zip(max_deletes(report))) {
@@ -277,7 +277,7 @@ fn orphans(goes: Option<u64>, old: Option<u64>) -> Option<String> {
 }
 
 /// Returns a row for each rule, with the sums of its namespaces.
-fn subtotals(report: &Report, shown: &[&RuleReport]) -> Vec<Row> {
+fn subtotals<'r>(report: &Report, shown: &[&'r RuleReport]) -> Vec<Row<'r>> {
     let mut names: Vec<&str> = Vec::new();
     for rule in shown {
         if !names.contains(&rule.name.as_str()) {
@@ -292,7 +292,7 @@ fn subtotals(report: &Report, shown: &[&RuleReport]) -> Vec<Row> {
         .collect()
 }
 
-fn subtotal(report: &Report, rules: &[&RuleReport]) -> Row {
+fn subtotal<'r>(report: &Report, rules: &[&'r RuleReport]) -> Row<'r> {
     let [first, ..] = rules else { unreachable!("a rule has a namespace") };
     let of = |status: Status| rules.iter().filter(move |rule| rule.status == status);
     let sum = |value: fn(&RuleReport) -> Option<u64>| rules.iter().filter_map(|rule| value(rule)).fold(0, u64::saturating_add);
@@ -307,6 +307,8 @@ fn subtotal(report: &Report, rules: &[&RuleReport]) -> Row {
         .flat_map(|rule| self::whys(report, rule))
         .filter(|why| !why.starts_with("approved") && !why.starts_with(AND))
         .collect();
+    let children = of(Status::Complete).map(|rule| OfParents::of(rule)).fold(OfParents::default(), OfParents::and);
+    whys.extend(children.words().map(|children| format!("{AND}{children}")));
     let of_orphans = sum(|rule| rule.would_delete_orphan_count);
     whys.extend(orphans(Some(of_orphans), Some(sum(|rule| rule.old_orphan_count))));
     whys.extend(limited);
@@ -325,18 +327,17 @@ fn subtotal(report: &Report, rules: &[&RuleReport]) -> Row {
         ],
         why: whys.join(", "),
         tone: tone(worst),
-        weight: if is_unknown { u64::MAX } else { goes.saturating_add(of_orphans) },
+        rules: rules.to_vec(),
     }
 }
 
 /// Returns the reasons why rules are not swept, the worst first, and the warnings. What several rules share is said once.
-fn notes(report: &Report) -> Vec<(Tone, String)> {
+/// `elsewhere` is as for [`whys_of`].
+fn notes(report: &Report, elsewhere: Option<&str>) -> Vec<(Tone, String)> {
     let mut notes = Vec::new();
     for status in [Status::Failed, Status::Refused, Status::Partial] {
-        let of_status = report.rules.iter().filter(|rule| rule.status == status);
-        let whys = of_status.filter_map(|rule| Some((rule, rule.why()?)));
-        for (why, rules) in shared(whys) {
-            notes.push((tone(status), format!("{}: {status}: {why}", named(report, &rules))));
+        for (why, rules) in whys_of(report.rules.iter().filter(|rule| rule.status == status), elsewhere) {
+            notes.push((tone(status), format!("{}: {why}", named(report, &rules))));
         }
     }
     // A rule that is skipped says why in its row.

@@ -23,7 +23,7 @@ use crate::core::plan::findings::{CountedOrphans, Findings, Remaining};
 use crate::core::plan::outcome::{Children, HeldDocuments, RuleOutcome, Swept};
 use crate::core::plan::verdict::Verdict;
 use crate::core::plan::waits::PausedMs;
-use crate::core::plan::{Decision, PlannedRule, Reason, Selection, StopReason};
+use crate::core::plan::{Decision, Family, PlannedRule, Reason, Selection, StopReason};
 use crate::core::policy::{Holds, Rule, Variable};
 pub use strategy::{DeleteOrder, Strategy};
 
@@ -91,6 +91,8 @@ pub struct RuleReport {
     /// The run's directory to which documents were archived; for a rule that was not swept, the directory that the policy names.
     /// Null if the rule has no archive, or its sweep archived nothing.
     pub archive: Option<String>,
+    /// Collections of the children. Null if the rule has none, or no server was asked.
+    pub child_namespaces: Option<Vec<String>>,
     /// Children of the expired documents, counted before the first delete. Null if the rule has no children, or they were not
     /// counted.
     pub children_count: Option<u64>,
@@ -230,6 +232,7 @@ impl RuleReport {
             oldest_remaining,
             archived_count,
             archive: archive(planned, outcome),
+            child_namespaces: rule.and_then(|rule| rule.family.as_ref()).map(Family::child_namespaces),
             children_count: findings.told.children,
             children_deleted_count: sweep.and_then(|sweep| sweep.children.as_ref()).map(Children::deleted),
             orphans_deleted_count: sweep.and_then(|sweep| sweep.children.as_ref()).map(Children::orphans),

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::words::{at, code, deleted, is_counted, link, measured, name, next_days, prose, status, swept, title};
 use crate::base::text::{bytes, clean, count, duration, plural};
 use crate::core::plan::Status;
-use crate::core::report::amount::{AtMost, amount};
+use crate::core::report::amount::{self, AtMost};
 use crate::core::report::lines::{by_rules, last, shared};
 use crate::core::report::{Report, ReportCommand, RuleReport, overlap, preview};
 
@@ -35,7 +35,7 @@ pub(super) fn verdict(report: &Report) -> String {
         };
     }
     let least = if is_uncertain(report) { "at least " } else { "" };
-    let deleted = amount(report, |rule| rule.deleted_count, |rule| rule.orphans_deleted_count.unwrap_or(0));
+    let deleted = amount::deleted(report);
     match report.totals.deleted_count + report.totals.orphans_deleted_count.unwrap_or(0) {
         0 if least.is_empty() => "nothing was deleted".to_owned(),
         1 => format!("{least}{deleted} was deleted"),

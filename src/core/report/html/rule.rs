@@ -83,6 +83,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if report.dry_run && let Some(goes) = rule.would_delete_count {
                 (fact("would go", html! { (count(goes)) @if let Some(limit) = rule.would_delete_limit { span.muted { " (" (limit) ")" } } }))
             }
+            @if let Some(namespaces) = &rule.child_namespaces { (fact("collections of its children", name(&namespaces.join(", ")))) }
             @if let Some(children) = rule.children_count { (fact("their children", html! { (count(children)) })) }
             @if let Some(orphans) = rule.orphan_count { (fact("children without a parent", html! { (count(orphans)) })) }
             @if let Some(orphans) = rule.old_orphan_count { (fact("orphans that the rule deletes", html! { (count(orphans)) })) }

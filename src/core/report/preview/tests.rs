@@ -73,9 +73,9 @@ fn the_question_shows_what_goes_under_every_limit_and_what_does_not_go() {
             "ttl                1        1  50,000   0.0 %  2027-01-15 07:00   or by own `ttl`",
             "night              0        7      10  70.0 %  2027-01-15 07:00   window closed",
             "weather            3        3      40   7.5 %  2027-01-15 07:00   buckets",
-            "jobs               -       90     100  90.0 %  2027-01-15 07:00   refused: maxDeletePercent",
-            "shop.v             -        -       -       -  -                  refused: view",
-            "shop.gone          -        -       -       -  -                  skipped: no such namespace",
+            "jobs         refused       90     100  90.0 %  2027-01-15 07:00",
+            "shop.v       refused        -       -       -  -",
+            "shop.gone    skipped        -       -       -  -                  no such namespace",
             "1 more rule with nothing expired",
             "jobs: refused: maxDeletePercent: 90 of 100 documents have expired",
             "shop.v: refused: view: a view holds no documents of its own",
@@ -99,8 +99,7 @@ fn a_narrow_terminal_breaks_lines_and_loses_nothing() {
         shown(&report, 60, Some(MAX_LINES)).0[3..],
         [
             "sessions",
-            "             -   84,219  200,000  42.1 %  2027-01-15 07:00",
-            "    refused: maxDeletePercent",
+            "       refused   84,219  200,000  42.1 %  2027-01-15 07:00",
             "sessions: refused: maxDeletePercent: 84,219 of 200,000",
             "    documents have expired, 42.11 %, and 10 % may be deleted",
         ]
@@ -163,7 +162,7 @@ fn a_plan_shows_what_it_approved() {
             "plan audit.json: approved 1,000 by 1 rule",
             "rule  would go  expired     of   share  dates up to (UTC)",
             "a          990      990  2,000  49.5 %  2027-01-15 07:00   approved 1,000",
-            "b            -        -      -       -  -                  skipped: not in the plan",
+            "b      skipped        -      -       -  -                  not in the plan",
             "not archived: this cannot be undone",
         ]
     );
@@ -221,7 +220,7 @@ fn however_many_namespaces_there_are_the_lines_are_few_and_all_of_them_can_be_se
     for width in [40, 80, 200] {
         let (lines, is_whole) = shown(&report, width, Some(MAX_LINES));
         assert!(lines.len() <= MAX_LINES && !is_whole, "{width}: {lines:#?}");
-        for part in ["rule 299", "more rules: ", "more notes: `?` shows everything"] {
+        for part in ["rule 299", "more rules: ", "more notes"] {
             assert!(lines.iter().any(|line| line.contains(part)), "{part} at {width}: {lines:#?}");
         }
     }
@@ -244,8 +243,81 @@ fn a_report_is_as_wide_as_its_terminal_and_coloured_for_those_who_ask() {
     let coloured = render(true, 120);
     let lines: Vec<&str> = coloured.lines().collect();
     assert!(lines.iter().any(|line| line.starts_with("\u{1b}[1mrule  would go")), "{coloured:?}");
-    assert!(lines.iter().any(|line| line.starts_with("\u{1b}[33mb ") && line.contains("refused: hint")), "{coloured:?}");
+    assert!(lines.iter().any(|line| line.starts_with("\u{1b}[33mb ") && line.contains("refused  ")), "{coloured:?}");
     assert!(lines.iter().any(|line| line.starts_with("a ")), "{coloured:?}");
+}
+
+#[test]
+fn the_children_are_counted_in_the_row_the_question_and_the_last_line() {
+    let orders = |name: &str, children_count| RuleReport {
+        child_namespaces: Some(vec!["shop.lines".into(), "shop.notes".into()]),
+        children_count,
+        ..rule(name, &format!("shop.{name}"), 200, 900)
+    };
+    let counted = dry_run(vec![orders("orders", Some(1_460)), rule("carts", "shop.carts", 225, 900)]);
+    let rows = shown(&counted, 120, Some(MAX_LINES)).0;
+    assert!(rows[3].starts_with("orders ") && rows[3].ends_with("and 1,460 children"), "{rows:#?}");
+    assert_eq!(question(&counted).unwrap(), "delete at most 425 documents and 1,460 children from 4 collections?");
+    let text = render(&counted, Format::Table, TableStyle::default());
+    assert!(text.contains("would delete 425 documents and 1,460 children by 2 rules"), "{text}");
+    let html = render(&counted, Format::Html, TableStyle::default());
+    assert!(html.contains("<h1>425 documents and 1,460 children would go</h1>"), "{html}");
+    let unknown = dry_run(vec![orders("orders", None)]);
+    let asked = "delete at most 200 documents and their children (not counted) from 3 collections?";
+    assert_eq!(question(&unknown).unwrap(), asked);
+    // Two namespaces of one rule, where the rows do not fit.
+    let many =
+        dry_run((0..30).map(|number| RuleReport { name: "orders".into(), ..orders(&number.to_string(), Some(2)) }).collect());
+    let rows = shown(&many, 120, Some(MAX_LINES)).0;
+    assert!(rows[3].starts_with("orders (30 namespaces)") && rows[3].ends_with("and 60 children"), "{rows:#?}");
+}
+
+#[test]
+fn of_many_different_refusals_by_one_guard_two_are_told_and_all_rules_have_a_row() {
+    let guards = [Guard::MaxDeletePercent, Guard::UnknownField];
+    let rules = (0..12).map(|number| {
+        let name = format!("shop.collection{number:02}");
+        let why =
+            format!("{number} of 100 documents have expired, {number}.00 %, and 1 % may be deleted; raise `maxDeletePercent`");
+        refused(rule(&name, &name, number, 100), guards[number as usize % 2], &why)
+    });
+    let report = dry_run(rules.collect());
+    let text = render(&report, Format::Table, TableStyle::default());
+    assert!(text.lines().count() <= 40, "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("shop.collection")).count(), 12, "{text}");
+    let others = "warning: shop.collection04, shop.collection06, shop.collection08 and 1 more:\n  refused: maxDeletePercent as well; `-v` shows why\n";
+    assert!(text.contains(others), "{text}");
+    assert!(
+        text.ends_with(
+            "nothing would be deleted; 12 refused (maxDeletePercent, unknownField);\n  nothing was deleted (dry run), in 1 ms\n"
+        ),
+        "{text}"
+    );
+    let detailed = render(&report, Format::Table, TableStyle { is_detailed: true, width: 400, ..TableStyle::default() });
+    assert_eq!(detailed.matches("documents have expired").count(), 12, "{detailed}");
+    // The question tells what fits, and `?` the rest.
+    assert!(shown(&report, 80, Some(38)).0.iter().any(|line| line.ends_with(" as well")));
+    assert!(!shown(&report, 80, None).0.iter().any(|line| line.contains("as well")));
+}
+
+#[test]
+fn the_rows_that_are_shown_fill_the_terminal_and_the_others_are_summed_by_what_they_delete() {
+    let rules = (0..40).map(|number| {
+        let name = format!("shop.c{number:02}");
+        match number {
+            0 => RuleReport { strategy: Some(Strategy::Buckets), ..rule(&name, &name, 2, 100) },
+            1 => RuleReport { would_delete_count: None, ..rule(&name, &name, 3, 100) },
+            number => rule(&name, &name, 10 + number, 100),
+        }
+    });
+    let lines = shown(&dry_run(rules.collect()), 120, Some(MAX_LINES)).0;
+    let goes = |of: &str| lines.iter().filter(|line| line.starts_with(of)).count();
+    assert_eq!(
+        (lines.len(), goes("shop.c"), goes("shop.c01 "), goes("shop.c39 ")),
+        (MAX_LINES, MAX_LINES - 5, 1, 1),
+        "{lines:#?}"
+    );
+    assert!(lines.contains(&"26 more rules: 600 documents and 2 buckets".to_owned()), "{lines:#?}");
 }
 
 #[test]
