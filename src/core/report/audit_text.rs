@@ -11,12 +11,16 @@ use crate::core::audit::figures::{AgeRange, AuditReport, Sample};
 /// Maximum length of a bar in characters.
 const MAX_BAR: u64 = 26;
 
+/// Columns before the bars.
+const BAR_COLUMN: usize = 17 + 13 + 15 + 2;
+
 /// Maximum number of characters of an `_id` that are shown; an ObjectId has 36.
 const MAX_ID_CHARS: usize = 50;
 
-/// Returns the lines of one rule: at most 80 columns wide with `indent` before them, except for names and commands, which stay
-/// whole.
-pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> Vec<String> {
+/// Returns the lines of one rule: at most `width` columns wide with `indent` before them, except for names and commands, which
+/// stay whole.
+pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str, width: usize) -> Vec<String> {
+    let fold = |line: &str| fold(line, indent, width);
     let mut lines = Vec::new();
     if let Some(sampling) = &audit.sampling {
         lines.push(format!(
@@ -29,7 +33,7 @@ pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> V
     let ages = audit.age_histogram.as_deref().unwrap_or_default();
     if !ages.is_empty() {
         lines.push(format!("{:<17}{:>13}{:>15}", "age", "expired", "not expired"));
-        lines.extend(histogram(&ages::merged(ages)));
+        lines.extend(histogram(&ages::merged(ages), width.saturating_sub(indent.len() + BAR_COLUMN)));
     }
     lines.extend(audit.newest_expired.iter().map(|newest| format!("newest expired: {newest}")));
     lines.extend(audit.backlog.as_ref().filter(|backlog| !backlog.is_empty()).map(|backlog| {
@@ -60,7 +64,7 @@ pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> V
             plural(examined.returned, "document")
         )
     }));
-    let mut lines: Vec<String> = lines.iter().flat_map(|line| fold(line, indent)).collect();
+    let mut lines: Vec<String> = lines.iter().flat_map(|line| fold(line)).collect();
     // A command stays in one line, so that it can be pasted.
     if let Some(command) = &audit.create_index {
         lines.extend([format!("{indent}index that would help:"), format!("{indent}  {command}")]);
@@ -69,11 +73,11 @@ pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str) -> V
         audit
             .native_comparison
             .as_ref()
-            .map(|native| fold(&format!("native TTL: {}: {}", native.state, native.detail), indent))
+            .map(|native| fold(&format!("native TTL: {}: {}", native.state, native.detail)))
             .unwrap_or_default(),
     );
     let troubles = audit.native_troubles.iter().flatten();
-    lines.extend(troubles.flat_map(|trouble| fold(&format!("native TTL does nothing: {}", trouble.words()), indent)));
+    lines.extend(troubles.flat_map(|trouble| fold(&format!("native TTL does nothing: {}", trouble.words()))));
     lines
 }
 
@@ -106,12 +110,14 @@ pub(super) fn totals(report: &Report) -> String {
     line
 }
 
-fn histogram(ages: &[AgeRange]) -> impl Iterator<Item = String> {
+/// Returns the row of each range, with a bar in what `room` leaves of [`MAX_BAR`].
+fn histogram(ages: &[AgeRange], room: usize) -> impl Iterator<Item = String> {
+    let longest = MAX_BAR.min(room as u64);
     let most = ages.iter().map(|range| range.expired_count + range.not_expired_count).max().unwrap_or(0).max(1);
     let bar = move |n: u64| {
-        let length = u128::from(n) * u128::from(MAX_BAR) / u128::from(most);
+        let length = u128::from(n) * u128::from(longest) / u128::from(most);
         // Even a single document has a bar.
-        usize::try_from(length).unwrap_or(0).max(usize::from(n > 0))
+        usize::try_from(length).unwrap_or(0).max(usize::from(n > 0 && longest > 0))
     };
     ages.iter().map(move |range| {
         let bars = format!("{}{}", "#".repeat(bar(range.expired_count)), ".".repeat(bar(range.not_expired_count)));
@@ -145,7 +151,7 @@ fn id(id: &Value) -> String {
 }
 
 /// Indents a line and breaks it between words; rows of a table, which are short, stay as they are.
-fn fold(line: &str, indent: &str) -> Vec<String> {
+fn fold(line: &str, indent: &str, width: usize) -> Vec<String> {
     let own = &line[..line.len() - line.trim_start().len()];
-    text::fold(&format!("{indent}{line}"), &format!("{indent}{own}  "))
+    text::fold_to(&format!("{indent}{line}"), &format!("{indent}{own}  "), width)
 }

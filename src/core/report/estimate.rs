@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::amount::is_of_buckets;
-use super::{RuleReport, json};
+use super::{Report, RuleReport, json};
 use crate::base::text::{self, bytes, count, duration, plural};
 use crate::core::plan::estimate::{Estimate, SpeedSource};
 
@@ -33,15 +33,42 @@ pub(super) fn clauses(rule: &RuleReport) -> Vec<String> {
         Some(after) => format!("the oplog window is {}", window(now, "", after)),
         None => format!("the oplog window is {} now, and unknown after the sweep", seconds(now)),
     }));
-    clauses.extend(estimate.oplog_unknown.as_ref().map(|why| format!("what that leaves of the oplog is unknown: {why}")));
-    clauses.extend(match (estimate.compact_bytes, estimate.compact_members.as_deref()) {
+    clauses.extend(of_deployment(estimate));
+    clauses
+}
+
+/// Returns what the estimates of several rules say of the deployment, each clause once; nothing where only one rule has an
+/// estimate, which says it itself.
+pub(super) fn of_deployment_once(report: &Report) -> Vec<String> {
+    let mut clauses: Vec<String> = Vec::new();
+    for clause in estimates(report).filter(|_| has_several(report)).flat_map(of_deployment) {
+        if !clauses.contains(&clause) {
+            clauses.push(clause);
+        }
+    }
+    clauses
+}
+
+/// Whether several rules have an estimate, so that what is the same for all of them is said once.
+pub(super) fn has_several(report: &Report) -> bool {
+    estimates(report).nth(1).is_some()
+}
+
+fn estimates(report: &Report) -> impl Iterator<Item = &Estimate> {
+    report.rules.iter().filter_map(|rule| rule.estimate.as_ref()).filter(|estimate| estimate.documents > 0)
+}
+
+/// Returns why the oplog is unknown, and the members to compact.
+fn of_deployment(estimate: &Estimate) -> Vec<String> {
+    let unknown = estimate.oplog_unknown.as_ref().map(|why| format!("what the sweep leaves of the oplog is unknown: {why}"));
+    let members = match (estimate.compact_bytes, estimate.compact_members.as_deref()) {
         (None | Some(0), _) | (_, None | Some([])) => None,
         (_, Some([only])) => Some(format!("the member to `compact` is {only}")),
         (_, Some([secondaries @ .., primary])) => {
             Some(format!("the members to `compact`, in this order: {}, then {primary} (primary)", secondaries.join(", ")))
         }
-    });
-    clauses
+    };
+    unknown.into_iter().chain(members).collect()
 }
 
 /// Returns the values that are known, by their names in the report.
@@ -130,7 +157,7 @@ fn seconds(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::made_up::report;
+    use crate::testing::made_up::{dry_run, report};
 
     #[test]
     fn what_is_unknown_is_said_or_left_out_and_never_zero() {
@@ -200,17 +227,24 @@ mod tests {
             reusable_bytes: None,
             compact_bytes: None,
             compact_members: None,
-            ..known
+            ..known.clone()
         };
         assert_eq!(
             clauses(&rule(&Estimate { children: Some(3000), ..unknown.clone() })),
             [
                 "would delete 1,200 documents and 3,000 children in an unknown time, assuming 100 documents per second (no history yet) and the \
                  limits",
-                "what that leaves of the oplog is unknown: not shown",
+                "what the sweep leaves of the oplog is unknown: not shown",
             ]
         );
         assert_eq!(of_all(&[&unknown], None).unwrap(), "an unknown time (no history yet)");
+        let run = |estimates: &[&Estimate]| dry_run(estimates.iter().map(|estimate| rule(estimate)).collect());
+        assert_eq!(of_deployment_once(&run(&[&known])), [""; 0]);
+        let once = [
+            "the members to `compact`, in this order: b:1, c:1, then a:1 (primary)",
+            "what the sweep leaves of the oplog is unknown: not shown",
+        ];
+        assert_eq!(of_deployment_once(&run(&[&known, &known, &unknown, &unknown])), once);
         let orphans = Estimate { documents: 0, children: Some(1), ..short };
         assert_eq!(of_all(&[&orphans], None).unwrap(), "less than a second for 2.00 KiB");
     }

@@ -23,7 +23,7 @@ pub(super) fn render(report: &Report, look: TableStyle) -> String {
     for (rule, audit) in shown(report).0.into_iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
         lines.extend([format!("### {}", escape(&title(report, rule))), String::new()]);
         // Indented code: text from outside cannot end it, because it contains no line breaks.
-        lines.extend(audit_text::section(rule, audit, "    ").iter().map(|line| clean(line)));
+        lines.extend(audit_text::section(rule, audit, "    ", look.width).iter().map(|line| clean(line)));
         lines.push(String::new());
     }
     if report.command == ReportCommand::Audit {

@@ -240,15 +240,14 @@ fn up_to(rule: &RuleReport) -> String {
 
 /// Returns the limits of a rule, and what goes besides its documents; of a rule that is skipped, the reason.
 fn whys(report: &Report, rule: &RuleReport) -> Vec<String> {
-    match rule.status {
-        Status::Complete => {}
-        Status::Skipped => return rule.reason.iter().map(ToString::to_string).collect(),
-        // A note says why.
-        Status::Partial | Status::Refused | Status::Failed => return Vec::new(),
-    }
     let mut whys = Vec::new();
     if is_of_buckets(rule) {
         whys.push("buckets".to_owned());
+    }
+    if rule.status != Status::Complete {
+        // A note says why a rule is refused, or failed.
+        whys.extend(rule.reason.as_ref().filter(|_| rule.status == Status::Skipped).map(ToString::to_string));
+        return whys;
     }
     if let (Some(_), Some(field)) = (rule.threshold, &rule.ttl_field) {
         whys.push(format!("or by own `{field}`"));

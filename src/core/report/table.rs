@@ -23,7 +23,7 @@ pub(super) fn render(report: &Report, look: TableStyle) -> String {
     out.push_str(&page(without_row));
     for (rule, audit) in shown(report).0.into_iter().filter_map(|rule| Some((rule, rule.audit.as_ref()?))) {
         out.push('\n');
-        out.push_str(&page(std::iter::once(title(report, rule)).chain(audit_text::section(rule, audit, "  "))));
+        out.push_str(&page(std::iter::once(title(report, rule)).chain(audit_text::section(rule, audit, "  ", width))));
     }
     out.push('\n');
     if report.command == ReportCommand::Audit {

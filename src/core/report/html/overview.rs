@@ -9,7 +9,7 @@ use crate::base::text::{bytes, clean, count, duration, plural};
 use crate::core::plan::Status;
 use crate::core::report::amount::{self, AtMost};
 use crate::core::report::lines::{by_rules, last, shared};
-use crate::core::report::{Report, ReportCommand, RuleReport, overlap, preview};
+use crate::core::report::{Report, ReportCommand, RuleReport, estimate, overlap, preview};
 
 /// Maximum number of rules that are listed as needing attention; of any others only the number is shown.
 const MAX_URGENT: usize = 20;
@@ -49,7 +49,9 @@ pub(super) fn head(report: &Report, verdict: &str) -> Markup {
         h1 { (verdict) }
         p.last { (prose(&if report.command == ReportCommand::Check { checked(report) } else { last(report).1 })) }
         @if report.dry_run {
-            @for line in preview::of_run(report) { p.last { (prose(&line)) } }
+            @for line in preview::of_run(report).into_iter().chain(estimate::of_deployment_once(report)) {
+                p.last { (prose(&line)) }
+            }
         }
         (tiles(report))
         (run(report))

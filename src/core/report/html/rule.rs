@@ -92,8 +92,11 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if let Some(units) = rule.estimated_request_units { (fact("cost of a sweep", html! { (cost(units, rule.estimated_seconds)) })) }
             @if let Some(expected) = rule.estimate.as_ref().filter(|expected| report.dry_run && expected.documents > 0) {
                 (wide("a sweep", html! {
-                    @for clause in estimate::clauses(rule) { div { (name(&clause)) } }
-                    (oplog_window(expected))
+                    @let is_single = !estimate::has_several(report);
+                    @for clause in if is_single { estimate::clauses(rule) } else { estimate::of_rule(rule) } {
+                        div { (prose(&clause)) }
+                    }
+                    @if is_single { (oplog_window(expected)) }
                 }))
             }
             @if looked_at && let Some(audit) = &rule.audit {

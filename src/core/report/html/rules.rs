@@ -20,8 +20,9 @@ pub(super) fn rules(report: &Report, loud: &[usize], quiet: &[usize]) -> Markup 
             @if !loud.is_empty() { (scrolling("Rules", table(report, loud, true))) }
             @if !quiet.is_empty() {
                 details.quiet {
-                    summary { (folded) " with nothing expired" }
-                    (scrolling("Rules with nothing expired", table(report, quiet, false)))
+                    @let what = if report.command == ReportCommand::Check { "without a finding" } else { "with nothing expired" };
+                    summary { (folded) " " (what) }
+                    (scrolling(&format!("Rules {what}"), table(report, quiet, false)))
                 }
             }
         }
