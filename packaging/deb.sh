@@ -21,6 +21,10 @@ install -D -m 755 "$binary" "$root/usr/bin/sweeper"
 install -D -m 644 -t "$root/usr/lib/systemd/system" packaging/systemd/*
 install -D -m 644 packaging/sysusers.conf "$root/usr/lib/sysusers.d/sweeper.conf"
 install -D -m 644 -t "$root/usr/share/doc/ttl-sweeper" README.md CHANGELOG.md sweeper.example.yaml
+install -D -m 644 -t "$root/usr/share/doc/ttl-sweeper/docs" docs/*
+for examples in prometheus/alerts.yaml kubernetes/cronjob.yaml kubernetes/deployment.yaml; do
+    install -D -m 644 "packaging/$examples" "$root/usr/share/doc/ttl-sweeper/packaging/$examples"
+done
 install -D -m 644 LICENSE "$root/usr/share/doc/ttl-sweeper/copyright"
 install -d -m 755 "$root/usr/share/man/man1" "$root/etc/sweeper"
 "$binary" man --directory "$root/usr/share/man/man1"

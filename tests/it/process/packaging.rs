@@ -85,6 +85,9 @@ fn the_debian_package_installs_runs_and_leaves_nothing() {
         "usr/lib/systemd/system/sweeperd.service",
         "usr/lib/sysusers.d/sweeper.conf",
         "usr/share/doc/ttl-sweeper/copyright",
+        "usr/share/doc/ttl-sweeper/docs/unattended.md",
+        "usr/share/doc/ttl-sweeper/packaging/prometheus/alerts.yaml",
+        "usr/share/doc/ttl-sweeper/packaging/kubernetes/cronjob.yaml",
     ] {
         assert!(root.join(path).metadata().is_ok_and(|file| file.len() > 0), "{path}");
     }
