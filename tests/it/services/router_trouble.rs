@@ -125,3 +125,23 @@ async fn trouble_of_a_router_that_passes_is_waited_out() {
         assert!(live().iter().all(|id| left.contains(id)));
     }
 }
+
+#[tokio::test]
+async fn a_document_that_is_named_under_a_collation_is_found_by_its_shard_key() {
+    let cluster = Cluster::new().await;
+    cluster.shard("c", Sharded::halves(doc! { "t": 1 }, [50.into()])).await;
+    // An `_id` with text in it equals others under the collation, so that its document goes by a delete of its own.
+    let documents = (0..100).map(|n| {
+        let expired = n % 3 != 0;
+        doc! { "_id": { "name": format!("{n}") }, "t": n, "s": "Done", "at": days(if expired { -3 } else { 3 }) }
+    });
+    let documents: Vec<_> = documents.map(|document| RawDocumentBuf::try_from(&document).unwrap()).collect();
+    cluster.fill("c", &documents).await;
+    let report = swept(&cluster, ", filter: {s: done}, collation: {locale: en, strength: 2}, maxDeletes: 1000").await;
+    assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(0), &66.into()), "{report:?}");
+    let left = cluster.documents("c").await;
+    let mut left: Vec<i32> =
+        left.iter().map(|(_, bytes)| RawDocumentBuf::from_bytes(bytes.clone()).unwrap().get_i32("t").unwrap()).collect();
+    left.sort_unstable();
+    assert_eq!(left, (0..100).filter(|n| n % 3 == 0).collect::<Vec<_>>());
+}

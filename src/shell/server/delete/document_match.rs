@@ -67,7 +67,7 @@ fn chunk<'a>(documents: &'a [DocumentState], selection: &Selection) -> &'a [Docu
 /// Returns a condition that selects these documents and their shards.
 fn by_ids(documents: &[DocumentState], selection: &Selection, one_by_one: bool) -> Result<RawDocumentBuf, bson::error::Error> {
     let keys: Vec<_> = documents.iter().map(|state| shard_key::of(&state.document, &selection.shard_key)).collect();
-    let mut place = shard_key::any_of(&keys, &selection.shard_key)?;
+    let mut place = shard_key::any_of(keys.iter(), &selection.shard_key)?;
     match documents {
         [one] if one_by_one => one.id().into_iter().for_each(|id| place.append(cstr!("_id"), id)),
         documents => {

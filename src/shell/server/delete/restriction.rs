@@ -23,7 +23,11 @@ pub(crate) enum Restriction {
         parents: Option<Arc<Parents>>,
     },
     /// One document of those whose `_id` equals this one under the rule's collation.
-    One(RawValue),
+    One {
+        /// Further condition that leads to a shard; empty if there is none.
+        condition: RawDocumentBuf,
+        id: RawValue,
+    },
     /// A range of an index.
     Range {
         bounds: Document,
@@ -82,6 +86,12 @@ impl Restriction {
         Self::Ids { lists: vec![Ids { condition, ids }], parents: None }
     }
 
+    /// Creates a restriction to one document with this `_id`.
+    #[cfg(test)]
+    pub(crate) fn one(id: RawValue) -> Self {
+        Self::One { condition: RawDocumentBuf::new(), id }
+    }
+
     /// Returns the `_id`s of a restriction that has one list of them, and no other condition.
     pub(crate) fn only_ids(&self) -> Option<&RawList> {
         match self {
@@ -128,7 +138,7 @@ impl Restriction {
     pub(crate) fn max_documents(&self) -> usize {
         match self {
             Restriction::Ids { lists, .. } => lists.iter().map(|list| list.ids.len()).sum(),
-            Restriction::One(_) => 1,
+            Restriction::One { .. } => 1,
             Restriction::States { documents, .. } => documents.len(),
             Restriction::Range { .. } | Restriction::Stretch(_) => usize::MAX,
         }
@@ -163,7 +173,7 @@ impl Restriction {
             Restriction::Stretch(stretch) => {
                 stretch.halves().map(|(first, second)| (Self::Stretch(first), Self::Stretch(second)))
             }
-            Restriction::One(_) | Restriction::Range { .. } => None,
+            Restriction::One { .. } | Restriction::Range { .. } => None,
         }
     }
 }
@@ -220,7 +230,7 @@ mod tests {
             (children(0..1), None),
             (of_keys(vec![list(key(1), 0..1)]), None),
             (of_states(states(0..1)), None),
-            (Restriction::One(RawValue::of(1).unwrap()), None),
+            (Restriction::one(RawValue::of(1).unwrap()), None),
         ] {
             assert_eq!(whole.halves(), expected, "{whole:?}");
         }

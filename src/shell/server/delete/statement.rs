@@ -149,7 +149,10 @@ pub(crate) fn statements<'a>(
             let filters = lists.iter().flat_map(|list| of_ids(list, selection, one_by_one));
             statements.extend(filters.map(|filter| statement(filter, 0, &by_id)));
         }
-        Restriction::One(id) => statements.push(statement(Filter::Whole(raw::document([("_id", id)])?), 1, &by_id)),
+        Restriction::One { condition, id } => {
+            let filter = raw::joined(&[condition, &raw::document([("_id", id)])?])?;
+            statements.push(statement(Filter::Whole(filter), 1, &by_id));
+        }
         Restriction::Range { bounds, hint } => {
             let filter = Filter::Whole(RawDocumentBuf::try_from(bounds)?);
             statements.push(statement(filter, 0, &RawBson::try_from(hint.clone())?));
@@ -229,7 +232,7 @@ mod tests {
         rule.selection.holds = rule.selection.holds.map(|holds| holds.with(&Arc::new(keys)));
         let fence = Fence { begins_before: DateTime::from_millis(1_000), max_time: None };
         let in_time = in_time(&fence).unwrap();
-        let restriction = Restriction::One(RawValue::of(5).unwrap());
+        let restriction = Restriction::one(RawValue::of(5).unwrap());
         let one = &statements(&restriction, &rule.selection, false).unwrap()[0];
         let fenced = raw::written(0, |query| one.write(query, Some(&in_time))).unwrap();
         let shown = |query: &RawDocument| Document::try_from(query).unwrap();
@@ -266,7 +269,7 @@ mod tests {
         let restrictions = [
             Restriction::of_ids(RawDocumentBuf::new(), [&id()].into_iter().collect()),
             Restriction::Ids { lists: vec![list(), list()], parents: None },
-            Restriction::One(id()),
+            Restriction::one(id()),
             Restriction::Range { bounds: doc! { "at": { "$gt": 1 } }, hint: Bson::from("at_1") },
             Restriction::Stretch(rule.expiry.stretch(None, DateTime::MAX).unwrap()),
             Restriction::States { documents: vec![state], range: None },

@@ -11,7 +11,7 @@ use crate::testing::scripted::{Script, ScriptedReply};
 #[tokio::test]
 async fn a_delete_under_a_lease_says_by_when_it_has_to_be_done() {
     let rule = planned("", 3).decision.countable().unwrap().clone();
-    let restriction = Restriction::One(RawValue::of(7).unwrap());
+    let restriction = Restriction::one(RawValue::of(7).unwrap());
     let fence = Fence { begins_before: DateTime::from_millis(9_000), max_time: Some(Duration::from_secs(20)) };
     for (flavor, fence, is_fenced, max_time) in [
         (Flavor::MongoDb, Some(&fence), true, Some(20_000)),
@@ -71,7 +71,7 @@ async fn a_command_that_no_server_takes_is_not_sent_and_may_pass_in_parts() {
     let rule = planned("", 3).decision.countable().unwrap().clone();
     let script = Script::new([ScriptedReply::Reply(doc! { "n": 1, "ok": 1.0 })]);
     let (deployment, grant) = (script.deployment(), DeleteGrant::new(false, Consent::NotAsked).unwrap());
-    let of_size = |bytes: usize| Restriction::One(RawValue::of("x".repeat(bytes)).unwrap());
+    let of_size = |bytes: usize| Restriction::one(RawValue::of("x".repeat(bytes)).unwrap());
     let around = command(&deployment, &rule.selection, &of_size(0), &doc! {}, None).unwrap().as_bytes().len();
     for (bytes, is_sent) in [(MAX_COMMAND_BYTES + 1, false), (MAX_COMMAND_BYTES, true)] {
         let reply = delete(&deployment, &rule.selection, &of_size(bytes - around), &doc! {}, None, &grant).await;
@@ -106,7 +106,7 @@ fn every_statement_has_the_collation_of_its_rule_and_the_hint_that_the_service_t
 #[test]
 fn a_delete_names_the_uuid_of_the_collection_to_which_its_rule_is_bound() {
     let rule = planned("", 3).decision.countable().unwrap().clone();
-    let restriction = Restriction::One(RawValue::of(7).unwrap());
+    let restriction = Restriction::one(RawValue::of(7).unwrap());
     let deployment = Script::new([]).deployment();
     for (deployment, uuid) in [(deployment.bound_to(&rule), rule.selection.uuid), (deployment, None)] {
         let command = command(&deployment, &rule.selection, &restriction, &doc! {}, None).unwrap();

@@ -185,7 +185,7 @@ mod tests {
         // One document of those that equal its `_id`.
         let script = Script::new([Batch(documents[..1].to_vec()), End]);
         let sweep = sweep::sweep(&script, 100, &Leases::default(), None);
-        let found = read_ids(&sweep, &Restriction::One(RawValue::of(1).unwrap())).await.unwrap();
+        let found = read_ids(&sweep, &Restriction::one(RawValue::of(1).unwrap())).await.unwrap();
         assert_eq!(found, ids_of([1]));
         let find = &script.sent()[0];
         assert_eq!((find.get("limit"), find.get_document("projection").ok()), (Some(&Bson::Int64(1)), Some(&doc! { "_id": 1 })));

@@ -8,7 +8,7 @@ use super::pass::Pass;
 use crate::base::values::raw::{RawList, RawRef, RawValue};
 use crate::core::plan::holds::HeldBack;
 use crate::core::plan::index::IndexChoice;
-use crate::shell::server::delete::restriction::Restriction;
+use crate::shell::server::delete::restriction::{Ids, Restriction};
 use crate::shell::server::delete::shard_key;
 use crate::shell::server::delete::statement::AROUND_QUERY;
 use crate::shell::server::wire::error::ServerError;
@@ -39,6 +39,8 @@ pub(crate) struct Candidates<'a> {
     pass: Pass<'a>,
     /// Bytes that each document of a batch adds to the command besides its `_id`.
     bytes_per_document: usize,
+    /// Bytes that each statement has besides its list of `_id`s.
+    bytes_per_statement: usize,
 }
 
 impl<'a> Candidates<'a> {
@@ -47,16 +49,12 @@ impl<'a> Candidates<'a> {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
         let fetch = sweep.rule.sizes.batch.min(by_rate).max(1);
         let held = sweep.rule.selection.holds.as_ref().map_or(0, HeldBack::bytes);
-        let bytes_per_document = match sweep.deployment.facts.capabilities.deletes_by_id_list {
-            true => 0,
-            // The plan has the predicate, which BSON can hold.
-            false => {
-                AROUND_QUERY
-                    + bson::serialize_to_vec(&sweep.rule.selection.predicate).map_or(MAX_BYTES, |bytes| bytes.len())
-                    + held
-            }
-        };
-        Self { sweep, only, fetch, pass: Pass::new(sweep, &sweep.rule.namespace), bytes_per_document }
+        // The plan has the predicate, which BSON can hold.
+        let predicate = bson::serialize_to_vec(&sweep.rule.selection.predicate).map_or(MAX_BYTES, |bytes| bytes.len());
+        let bytes_per_statement = AROUND_QUERY + predicate + held;
+        let by_list = sweep.deployment.facts.capabilities.deletes_by_id_list;
+        let bytes_per_document = if by_list { 0 } else { bytes_per_statement };
+        Self { sweep, only, fetch, pass: Pass::new(sweep, &sweep.rule.namespace), bytes_per_document, bytes_per_statement }
     }
 
     /// Returns the next `_id`s, at most `max` of them.
@@ -74,7 +72,8 @@ impl<'a> Candidates<'a> {
             let condition = if folds { exact.as_ref().map(RawRef::from) } else { Some(id) };
             match condition {
                 None if count == 0 => {
-                    let restriction = Box::new(Restriction::One(id.into()));
+                    let condition = shard_key::is(&shard_key::of(&candidate, paths), paths).map_err(no_key)?;
+                    let restriction = Box::new(Restriction::One { condition, id: id.into() });
                     return Ok(NextBatch::Batch { restriction, documents: 1 });
                 }
                 Some(condition) if count == 0 || bytes + size(condition) <= MAX_BYTES => {
@@ -91,8 +90,10 @@ impl<'a> Candidates<'a> {
             count += 1;
         }
         if count > 0 {
-            let key = shard_key::any_of(&keys, paths).map_err(|cause| format!("reading the shard key: {cause}"))?;
-            return Ok(NextBatch::Batch { restriction: Box::new(Restriction::of_ids(key, ids)), documents: count });
+            let most = (MAX_BYTES / self.bytes_per_statement).max(1);
+            let lists = shard_key::lists(&ids, &keys, paths, most).map_err(no_key)?;
+            let lists = lists.into_iter().map(|(condition, ids)| Ids { condition, ids }).collect();
+            return Ok(NextBatch::Batch { restriction: Box::new(Restriction::Ids { lists, parents: None }), documents: count });
         }
         let next = self.next(false).await?;
         Ok(self.pass.keep(next))
@@ -169,6 +170,10 @@ fn exactly(id: RawRef<'_>) -> Option<RawValue> {
     RawValue::of(Bson::RegularExpression(Regex { pattern, options: bson::raw::cstr!("").to_owned() })).ok()
 }
 
+fn no_key(cause: bson::error::Error) -> String {
+    format!("reading the shard key: {cause}")
+}
+
 fn without_id() -> ServerError {
     ServerError::invalid_reply("a document without an `_id`")
 }
@@ -210,7 +215,7 @@ mod tests {
                         assert_eq!(list.ids.len() as u64, documents);
                         format!("{documents} {}", if list.condition.is_empty() { "ids" } else { "with their key" })
                     }
-                    Restriction::One(_) => "one".into(),
+                    Restriction::One { .. } => "one".into(),
                     other => panic!("{other:?}"),
                 },
                 NextBatch::More => "more".into(),

@@ -130,7 +130,7 @@ impl Call {
                 self.delete(deployment, &rule, Restriction::of_ids(RawDocumentBuf::new(), ids)).await
             }
             What::DeleteOne(id) => {
-                self.delete(deployment, &rule, Restriction::One(RawValue::of(id.clone()).expect("an _id"))).await
+                self.delete(deployment, &rule, Restriction::one(RawValue::of(id.clone()).expect("an _id"))).await
             }
             What::DeleteRange { bounds, by_id } => {
                 let hint = match &rule.selection.index {

@@ -34,7 +34,7 @@ async fn a_rule_waits_for_its_request_units_before_a_batch_and_before_a_delete()
         let deleted = || Reply(doc! { "n": 1, "ok": 1.0 });
         let script = Script::new([deleted(), cost(250.0), deleted(), cost(1.0)]);
         let sweep = sweep_of(&script.billed(), &rule, &Watches::none());
-        let batch = || Box::new(Restriction::One(RawValue::of(1).unwrap()));
+        let batch = || Box::new(Restriction::one(RawValue::of(1).unwrap()));
         let sent = send(&sweep, batch(), None).await;
         assert_eq!((sent.result.deleted, sent.result.throttled), (1, MS(0)));
         // A command of two and a half seconds' units.

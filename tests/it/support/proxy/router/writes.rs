@@ -279,18 +279,24 @@ fn target_update(sharded: &Sharded, statement: &Document) -> Result<Vec<usize>, 
 
 /// Returns the shards of a delete, or the error with which it is refused.
 ///
-/// Source: `targetDelete` in s/chunk_manager_targeter.cpp.
+/// Source: `targetDelete`, `targetShardKey` and `isExactIdQuery` in s/chunk_manager_targeter.cpp (6.0): under a collation only a
+/// key without text leads to one shard, and only an `_id` without text is exact, unless the collation is the collection's.
 fn target_delete(sharded: &Sharded, statement: &Document, filter: &Document) -> Result<Vec<usize>, (i32, &'static str)> {
-    if sharded.is_collated(statement) {
-        return Ok(sharded.shards());
-    }
-    if let Some(key) = sharded.key_of_query(filter) {
+    let is_collated = sharded.is_collated(statement);
+    if let Some(key) = sharded.key_of_query(filter).filter(|key| !(is_collated && key.iter().any(is_compared_by_collation))) {
         return Ok(vec![sharded.shard_of(&key)]);
     }
-    if whole(statement, "limit") == 1 && !is_exact_id(filter) {
+    let is_default = statement.get_document("collation").ok().is_none_or(|asked| Some(asked) == sharded.collation.as_ref());
+    let is_plain_id = |ids: &Vec<Bson>| is_default || !ids.iter().any(is_compared_by_collation);
+    if whole(statement, "limit") == 1 && !(is_exact_id(filter) && demanded(filter, "_id").as_ref().is_some_and(is_plain_id)) {
         return Err((61, "A single delete on a sharded collection must contain an exact match on _id or contain the shard key"));
     }
-    Ok(sharded.shards_of(filter))
+    Ok(if is_collated { sharded.shards() } else { sharded.shards_of(filter) })
+}
+
+/// Source: `isCollatableType` in db/query/collation/collation_index_key.cpp.
+fn is_compared_by_collation(value: &Bson) -> bool {
+    matches!(value, Bson::String(_) | Bson::Document(_) | Bson::Array(_))
 }
 
 fn is_exact_id(filter: &Document) -> bool {

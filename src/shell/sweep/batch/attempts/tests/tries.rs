@@ -7,7 +7,7 @@ use crate::shell::server::delete::{DeleteError, Reply};
 use crate::shell::server::wire::retry::RETRY_WAITS;
 
 fn attempts() -> Attempts {
-    Attempts::new(Box::new(Restriction::One(RawValue::of(1).unwrap())), false)
+    Attempts::new(Box::new(Restriction::one(RawValue::of(1).unwrap())), false)
 }
 
 fn reply(deleted: u64, error: DeleteError) -> Reply {
