@@ -32,12 +32,12 @@ pub use reason::{Reason, SkipReason, Status, StopReason};
 
 use crate::base::values::raw;
 use crate::core::expiry::{self, Expiry};
-use crate::core::facts::{Collection, CollectionKind, DataSize, NamespaceFacts, ServerFacts, Target};
+use crate::core::facts::{Collection, CollectionKind, DataSize, NamespaceFacts, ServerFacts, Target, Topology};
 use crate::core::flavor::Capabilities;
 use crate::core::policy::ArchiveTo;
 use crate::core::policy::limits::Limits;
 use crate::core::policy::namespace::Namespace;
-use crate::core::policy::{Expect, Rule, Variable};
+use crate::core::policy::{Expect, Order, Rule, Variable};
 use holds::{HeldBack, KeyCondition};
 use index::IndexChoice;
 
@@ -362,12 +362,21 @@ fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String>
     });
     let held = (rule.holds.is_some() && !is_empty && native::deletes(field, collection, run.server))
         .then(|| "`holds` keeps documents only from sweeper: the server's own TTL deletes what is held as well".to_owned());
-    unused(rule, sweep, &run.server.capabilities).into_iter().chain(native).chain(orphaned).chain(held).collect()
+    let unaimed = figures.shard_key_unknown.as_ref().filter(|_| !is_empty).map(|why| {
+        let twins = "; if `_id`s are there on several shards, documents that were archived may stay";
+        let twins = if sweep.archive.is_some() { twins } else { "" };
+        format!("its shard key is not known, so that each batch goes to all shards{twins}: {why}")
+    });
+    let unused = unused(rule, sweep, run.server);
+    unused.into_iter().chain(unaimed).chain(native).chain(orphaned).chain(held).collect()
 }
 
 /// Returns warnings about keys of a rule that have no effect on this deployment.
-fn unused(rule: &Rule, sweep: &SweepRule, capabilities: &Capabilities) -> Vec<String> {
-    let mut unused = Vec::new();
+fn unused(rule: &Rule, sweep: &SweepRule, server: &ServerFacts) -> Vec<String> {
+    let (capabilities, mut unused) = (&server.capabilities, Vec::new());
+    if rule.order == Order::Storage && server.topology == Topology::Sharded && sweep.selection.index.is_some() {
+        unused.push("`order: storage` has no effect here: each shard has a storage of its own, and the oldest go first".into());
+    }
     if rule.limits.max_request_units.is_some() && !capabilities.request_charge {
         unused.push("`maxRequestUnits` is for Azure Cosmos DB (RU) and has no effect here".into());
     }

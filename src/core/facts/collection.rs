@@ -69,6 +69,8 @@ pub struct Figures {
     pub size: DataSize,
     /// Paths of the shard key; empty if the collection is not sharded or the deployment does not show the key.
     pub shard_key: Vec<String>,
+    /// The reason why the shard key may not be read, with what to do; `None` if it was read, or there is none to read.
+    pub shard_key_unknown: Option<String>,
     /// Request units per second that the collection has; `None` if it shares the units of its database, or the service bills
     /// none.
     pub throughput: Option<u32>,

@@ -127,6 +127,27 @@ async fn trouble_of_a_router_that_passes_is_waited_out() {
 }
 
 #[tokio::test]
+async fn what_a_user_may_not_read_of_a_cluster_and_what_has_no_effect_there_is_said() {
+    let cluster = quarters(true).await;
+    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, order: storage}\n";
+    let warnings = async || {
+        let report = cluster.case.report(rule, &["--dry-run"]).await;
+        serde_json::from_value::<Vec<String>>(report.rule(0, "warnings").clone()).unwrap()
+    };
+    let before = warnings().await;
+    let order = "`order: storage` has no effect here: each shard has a storage of its own, and the oldest go first";
+    assert_eq!(before, [order]);
+    cluster.router.hide_config();
+    let after = warnings().await;
+    assert_eq!(after.len(), 2, "{after:?}");
+    let said = after.iter().find(|warning| *warning != order).unwrap();
+    assert!(said.starts_with("its shard key is not known, so that each batch goes to all shards: "), "{said}");
+    assert!(said.contains("`config.collections`") && said.contains("find"), "{said}");
+    let report = swept(&cluster, "").await;
+    assert_eq!((report.ran.code, left(&cluster).await), (Some(0), live()), "{report:?}");
+}
+
+#[tokio::test]
 async fn a_document_that_is_named_under_a_collation_is_found_by_its_shard_key() {
     let cluster = Cluster::new().await;
     cluster.shard("c", Sharded::halves(doc! { "t": 1 }, [50.into()])).await;

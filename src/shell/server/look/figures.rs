@@ -30,13 +30,13 @@ pub(crate) async fn of(deployment: &Deployment, collection: &Collection) -> Resu
             };
             let average_bytes = stats.and_then(|stats| integer_in(&stats, "avgObjSize")).filter(|_| document_count > 0);
             let size = DataSize { average_bytes: average_bytes.map(|n| n as f64), file: None };
-            let Sharding { key: shard_key, throughput } = sharding(deployment, &collection.namespace).await?;
-            Ok(Figures { document_count, size, shard_key, throughput })
+            let figures = with_sharding(deployment, &collection.namespace).await?;
+            Ok(Figures { document_count, size, ..figures })
         }
         CollectionKind::Plain | CollectionKind::Clustered => {
             let document_count = count(deployment, &collection.namespace).await?;
-            let Sharding { key: shard_key, throughput } = sharding(deployment, &collection.namespace).await?;
-            Ok(Figures { document_count, shard_key, throughput, ..Figures::default() })
+            let figures = with_sharding(deployment, &collection.namespace).await?;
+            Ok(Figures { document_count, ..figures })
         }
     }
 }
@@ -81,16 +81,41 @@ async fn stats(deployment: &Deployment, namespace: &Namespace, document_count: u
     }
 }
 
-/// Returns the size of the file with the documents, as collStats shows it from MongoDB 4.4 on.
+/// Returns the size of the file with the documents, as collStats shows it from MongoDB 4.4 on. A mongos has the free part only in
+/// the statistics of each shard (mongo `s/commands/cluster_coll_stats_cmd.cpp`).
 fn file(stats: &Document) -> Option<FileSize> {
-    Some(FileSize { size: count_in(stats, "storageSize")?, free: count_in(stats, "freeStorageSize")? })
+    let of =
+        |stats: &Document| Some(FileSize { size: count_in(stats, "storageSize")?, free: count_in(stats, "freeStorageSize")? });
+    let Ok(shards) = stats.get_document("shards") else { return of(stats) };
+    let files = shards.values().map(|stats| of(stats.as_document()?)).collect::<Option<Vec<_>>>()?;
+    files.into_iter().reduce(|all, file| FileSize { size: all.size + file.size, free: all.free + file.free })
 }
 
-/// Returns the shard key of a collection, which is empty if the user may not read it: deletes then go to every shard, which is
-/// correct as well.
-async fn sharding(deployment: &Deployment, namespace: &Namespace) -> Result<Sharding> {
+/// Returns figures with the shard key of a collection and its throughput. The key is empty if the user may not read it: deletes
+/// then go to every shard, which is correct as well.
+async fn with_sharding(deployment: &Deployment, namespace: &Namespace) -> Result<Figures> {
     match sharding::of(deployment, namespace).await {
-        Err(cause) if cause.is_unavailable() => Ok(Sharding::default()),
-        sharding => sharding,
+        Ok(Sharding { key: shard_key, throughput }) => Ok(Figures { shard_key, throughput, ..Figures::default() }),
+        Err(cause) if cause.is_unavailable() => {
+            let unknown = deployment.facts.is_behind_router().then(|| sharding::explain(deployment, &cause));
+            Ok(Figures { shard_key_unknown: unknown, ..Figures::default() })
+        }
+        Err(cause) => Err(cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_sharded_collection_is_the_sum_of_the_files_on_its_shards() {
+        let of_one = |size: i32, free: i32| doc! { "storageSize": size, "freeStorageSize": free };
+        let of = |size, free| Some(FileSize { size, free });
+        assert_eq!(file(&of_one(9, 4)), of(9, 4));
+        let sharded = doc! { "storageSize": 30, "shards": { "a": of_one(10, 3), "b": of_one(20, 1) } };
+        assert_eq!(file(&sharded), of(30, 4));
+        let before_4_4 = doc! { "storageSize": 30, "shards": { "a": of_one(10, 3), "b": { "storageSize": 20 } } };
+        assert_eq!((file(&before_4_4), file(&doc! { "storageSize": 9 }), file(&doc! { "shards": {} })), (None, None, None));
     }
 }

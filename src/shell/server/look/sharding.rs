@@ -59,14 +59,19 @@ pub(crate) async fn certain_key(deployment: &Deployment, namespace: &Namespace) 
     match stats.as_ref().map(|stats| stats.get_bool("sharded")) {
         Ok(Ok(false)) => Ok(Vec::new()),
         _ => {
-            let why = match deployment.facts.capabilities.shard_keys {
-                ShardKeys::ByGetCollection => cause.to_string(),
-                ShardKeys::InConfig | ShardKeys::Unseen => privileges::explain(&cause, &collections(), &["find"]),
-            };
+            let why = explain(deployment, &cause);
             Err(ServerError::other(format!(
                 "its shard key is not known, and documents of a sharded collection are told apart by it and their `_id`: {why}"
             )))
         }
+    }
+}
+
+/// Says why a shard key could not be read, and what to do.
+pub(super) fn explain(deployment: &Deployment, cause: &ServerError) -> String {
+    match deployment.facts.capabilities.shard_keys {
+        ShardKeys::ByGetCollection => cause.to_string(),
+        ShardKeys::InConfig | ShardKeys::Unseen => privileges::explain(cause, &collections(), &["find"]),
     }
 }
 

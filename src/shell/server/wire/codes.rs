@@ -56,6 +56,8 @@ pub(crate) const INTERRUPTED_DUE_TO_REPL_STATE_CHANGE: i32 = 11_602;
 pub(crate) const STALE_CONFIG: i32 = 13_388;
 pub(crate) const NOT_PRIMARY_NO_SECONDARY_OK: i32 = 13_435;
 pub(crate) const NOT_PRIMARY_OR_SECONDARY: i32 = 13_436;
+/// A write would change the shard key of a document (mongo `db/exec/update_stage.cpp`).
+pub(crate) const SHARD_KEY_CHANGE: i32 = 31_025;
 
 /// The regular expression of a `$regex` is not valid. Source: mongo `src/mongo/util/pcre.cpp` and `matcher/expression_leaf.cpp`.
 pub(crate) const INVALID_REGEX: i32 = 51_091;

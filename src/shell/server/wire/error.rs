@@ -292,13 +292,15 @@ fn coded(message: &str, code: i32, code_name: &str) -> String {
          or the clocks of two members differ"
     } else if code == codes::COLLECTION_UUID_MISMATCH {
         "the collection was dropped, renamed or replaced"
+    } else if code == codes::SHARD_KEY_CHANGE {
+        "the document that is there has another shard key, and a replacement may not change it"
     } else if codes::is_of_expression(code) {
         of_expression(code, message)
     } else if message.contains(NO_TABLE_SCAN) {
         "the server goes through no collection (`notablescan`), and no index serves the query; create one on the field of the date"
     } else if message.contains(NO_SUCH_HINT) {
         // Servers list an index from the beginning of its build, long before they can use it.
-        "the index is still being built, or was dropped during the run; try again when it is ready"
+        "the index is still being built, was dropped during the run, or is missing on one of the shards; try again when it is ready"
     } else {
         message
     };
