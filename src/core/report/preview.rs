@@ -160,7 +160,7 @@ fn rows(report: &Report, width: usize, most: Option<usize>) -> Lines {
         let mut sums = subtotals(report, &shown);
         lines = laid_out(&sums, width).concat();
         if !fits(&lines) {
-            // The heaviest rows stay, in their order: rules that are not swept have their reasons below. One line is for the rest.
+            // The heaviest rows stay, in their order. Rules that are not swept have their reasons below.
             let room = room.unwrap_or(0);
             let mut rest = Vec::new();
             while lines.len() >= room

@@ -23,7 +23,7 @@ use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{run, sweeper};
 
 /// Seeds of the suite.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 150;
 
 /// Seeds that are played at the same time.
 const AT_ONCE: usize = 4;

@@ -3,15 +3,18 @@
 use std::sync::{Mutex, PoisonError};
 
 use mongodb::bson::oid::ObjectId;
-use mongodb::bson::{Bson, Document};
+use mongodb::bson::{Bson, Document, doc};
 use mongodb::{Client, Database};
 use ttl_sweeper::core::flavor::Flavor;
 
+use super::cluster::{Cluster, middle};
+use super::proxy::router::Sharded;
 use super::sweeper::Case;
 
 /// The reason for which a test on another server is ignored, and the message of one that runs without such a server.
 pub(crate) const HELP: &str = "set SWEEPER_TEST_URI to the connection string of a server on which the tests may create and drop databases \
-                               (test_...), and SWEEPER_TEST_FLAVOR to its flavor: mongodb, documentDb or cosmosRu";
+                               (test_...), and SWEEPER_TEST_FLAVOR to its flavor: mongodb, documentDb or cosmosRu; or SWEEPER_TEST_ROUTER \
+                               to anything for the router of the tests";
 
 /// A server on which a suite runs.
 pub(crate) struct Server(On);
@@ -19,6 +22,8 @@ pub(crate) struct Server(On);
 enum On {
     /// The mongod that many tests share.
     Shared,
+    /// A router in front of two mongods, on which every collection is sharded by the hash of the `_id`.
+    Router { clusters: Mutex<Vec<Cluster>> },
     Named {
         uri: String,
         flavor: Flavor,
@@ -34,6 +39,9 @@ impl Server {
 
     /// Returns the server that the environment names; panics with [`HELP`] if it names none.
     pub(crate) fn named() -> Self {
+        if std::env::var_os("SWEEPER_TEST_ROUTER").is_some() {
+            return Self(On::Router { clusters: Mutex::default() });
+        }
         let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; {HELP}"));
         let (uri, name) = (variable("SWEEPER_TEST_URI"), variable("SWEEPER_TEST_FLAVOR"));
         let flavors = [Flavor::MongoDb, Flavor::DocumentDb, Flavor::CosmosRu];
@@ -44,7 +52,7 @@ impl Server {
 
     pub(crate) fn flavor(&self) -> Flavor {
         match &self.0 {
-            On::Shared => Flavor::MongoDb,
+            On::Shared | On::Router { .. } => Flavor::MongoDb,
             On::Named { flavor, .. } => *flavor,
         }
     }
@@ -69,6 +77,15 @@ impl Server {
     pub(crate) async fn case(&self) -> Case {
         match &self.0 {
             On::Shared => Case::new().await,
+            On::Router { clusters } => {
+                let cluster = Cluster::new().await;
+                let sharded = Sharded::halves(doc! { "_id": "hashed" }, middle());
+                cluster.router.shard_new_collections(sharded);
+                let client = Client::with_uri_str(&cluster.case.uri).await.expect("a client");
+                let case = Case::at(&cluster.case.uri, client, cluster.case.db.name());
+                clusters.lock().unwrap_or_else(PoisonError::into_inner).push(cluster);
+                case
+            }
             On::Named { uri, made, .. } => {
                 let client = Client::with_uri_str(uri).await.expect("SWEEPER_TEST_URI is a connection string");
                 let id = ObjectId::new();
@@ -103,8 +120,9 @@ macro_rules! on_servers {
 
         mod on_any_server {
             $(
-                #[tokio::test]
-                #[ignore = "needs SWEEPER_TEST_URI and SWEEPER_TEST_FLAVOR"]
+                // A test may block its own thread, and the router has to go on.
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                #[ignore = "needs SWEEPER_TEST_URI and SWEEPER_TEST_FLAVOR, or SWEEPER_TEST_ROUTER"]
                 async fn $name() {
                     let server = $crate::support::server::Server::named();
                     super::$name(&server).await;

@@ -1,10 +1,11 @@
 //! A mongos in front of several mongods, as mongos 6.0 routes; the documents, and what commands do to them, are the mongods' own.
 //!
-//! Played: inserts, updates, deletes, finds, aggregations, counts, cursors, statistics and explain on sharded and unsharded
-//! collections, and a chunk that moves while a delete goes to several shards. Not played: other moves of chunks, orphans, stale
+//! Played: inserts, updates, deletes, finds, aggregations, counts, cursors, statistics, explain and definitions of sharded and
+//! unsharded collections, and a chunk that moves while a delete goes to several shards. Not played: other moves of chunks, orphans, stale
 //! versions, and the round trips of a cursor: all documents of a query are read at once.
 
 mod chunks;
+mod definitions;
 mod moves;
 mod reads;
 mod stats;
@@ -33,6 +34,8 @@ pub(crate) struct Router {
     /// Documents of each cursor that are yet to be fetched.
     cursors: Mutex<BTreeMap<i64, Vec<Bson>>>,
     is_config_hidden: AtomicBool,
+    /// How collections are sharded that clients make; `None` if they are not.
+    of_new: Mutex<Option<Sharded>>,
     /// Moves that are yet to come, with the namespaces of their collections.
     moves: Mutex<Vec<(String, Move)>>,
 }
@@ -43,7 +46,8 @@ type Answer = io::Result<Document>;
 impl Router {
     pub(crate) fn new(shards: Vec<u16>) -> Arc<Self> {
         let (collections, cursors, moves) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { shards, collections, cursors, is_config_hidden: AtomicBool::new(false), moves })
+        let (is_config_hidden, of_new) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(Self { shards, collections, cursors, is_config_hidden, of_new, moves })
     }
 
     /// Shards a collection from now on.
@@ -68,7 +72,10 @@ impl Router {
             let why = format!("not authorized on config to execute command {{ {}: \"{target}\" }}", call.name);
             return Ok(errors::failed(13, "Unauthorized", &why));
         }
-        let sharded = self.sharded(&database, &target);
+        let sharded = match self.sharded(&database, &target) {
+            None => self.shard_if_new(&database, &target, call).await?,
+            known => known,
+        };
         let asked = Asked { database, collection: target, sharded, command: call.command.clone() };
         match call.name.as_str() {
             "insert" => self.insert(&asked).await,
@@ -79,6 +86,10 @@ impl Router {
             "count" => self.count(&asked).await,
             "getMore" => Ok(self.get_more(&asked)),
             "killCursors" => Ok(self.kill_cursors(&asked)),
+            "createIndexes" | "dropIndexes" | "collMod" | "drop" if asked.sharded.is_some() => self.on_all_shards(&asked).await,
+            "dropDatabase" => self.on_all_shards(&asked).await,
+            // The collection was made when it was sharded.
+            "create" if asked.sharded.is_some() => Ok(doc! { "ok": 1.0 }),
             // They go to the primary shard, and to the shard with the lowest chunk (cluster_list_collections_cmd.cpp,
             // cluster_list_indexes_cmd.cpp).
             "listCollections" | "listIndexes" => match self.gather(0, &asked.command).await? {

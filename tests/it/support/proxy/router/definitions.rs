@@ -1,0 +1,97 @@
+//! Definitions of collections and indexes: a sharded collection is made on every shard, under one UUID.
+
+use std::io;
+use std::sync::{Arc, PoisonError};
+
+use mongodb::bson::{Bson, Document, doc};
+
+use super::super::Call;
+use super::super::upstream::is_ok;
+use super::{Answer, Asked, Router, Sharded};
+
+/// Databases of the cluster itself.
+const OWN: [&str; 3] = ["admin", "config", "local"];
+
+impl Router {
+    /// Shards every collection that a client makes from now on.
+    pub(crate) fn shard_new_collections(&self, sharded: Sharded) {
+        *self.of_new.lock().unwrap_or_else(PoisonError::into_inner) = Some(sharded);
+    }
+
+    /// Makes and shards the collection of a command that would make it, unless that is a view, or a time-series or capped
+    /// collection.
+    pub(super) async fn shard_if_new(&self, database: &str, name: &str, call: &Call<'_>) -> io::Result<Option<Arc<Sharded>>> {
+        let of_new = self.of_new.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let makes_it = match call.name.as_str() {
+            "create" => !["viewOn", "timeseries", "capped", "clusteredIndex"].iter().any(|key| call.command.contains_key(key)),
+            "insert" | "update" | "createIndexes" => true,
+            _ => false,
+        };
+        let is_own = OWN.contains(&database) || name.starts_with("system.");
+        let Some(sharded) = of_new.filter(|_| makes_it && !is_own) else { return Ok(None) };
+        let keys = ["collation", "validator", "validationLevel", "validationAction"];
+        let options = call.command.iter().filter(|(key, _)| call.name == "create" && keys.contains(&key.as_str()));
+        let mut create = doc! { "create": name };
+        create.extend(options.map(|(key, value)| (key.clone(), value.clone())));
+        if self.listed(database, name).await?.is_some() {
+            // A view, or a collection that is not sharded.
+            return Ok(None);
+        }
+        let sharded = Sharded { collation: create.get_document("collation").ok().cloned(), ..sharded };
+        self.make(database, create, &sharded).await?;
+        self.shard(&format!("{database}.{name}"), sharded);
+        Ok(self.sharded(database, name))
+    }
+
+    /// Makes a collection on each shard, with the index on its shard key and its entry in `config`.
+    async fn make(&self, database: &str, create: Document, sharded: &Sharded) -> io::Result<()> {
+        let name = create.get_str("create").unwrap_or_default().to_owned();
+        let mut first = create;
+        first.insert("$db", database);
+        self.done(0, first).await?;
+        let listed = self.listed(database, &name).await?.ok_or_else(|| io::Error::other("the collection was not made"))?;
+        let uuid = listed.get_document("info").ok().and_then(|info| info.get("uuid")).cloned();
+        let mut options = doc! { "create": &name };
+        options.extend(listed.get_document("options").cloned().unwrap_or_default());
+        let index = doc! { "key": &sharded.key, "name": "shard_key", "collation": { "locale": "simple" } };
+        for shard in 0..self.shards.len() {
+            if shard > 0 {
+                // A sharded collection has one UUID on all shards.
+                let entry = doc! { "op": "c", "ns": format!("{database}.$cmd"), "ui": &uuid, "o": &options };
+                self.done(shard, doc! { "applyOps": [entry], "$db": database }).await?;
+            }
+            self.done(shard, doc! { "createIndexes": &name, "indexes": [&index], "$db": database }).await?;
+        }
+        let namespace = format!("{database}.{name}");
+        let entry = doc! { "_id": namespace, "key": &sharded.key, "unique": false, "noBalance": false };
+        self.done(0, doc! { "insert": "collections", "documents": [entry], "$db": "config" }).await
+    }
+
+    /// Runs a command that may not fail.
+    async fn done(&self, shard: usize, command: Document) -> io::Result<()> {
+        let reply = self.run(shard, &command).await?;
+        if is_ok(&reply) { Ok(()) } else { Err(io::Error::other(format!("{command}: {reply}"))) }
+    }
+
+    /// Returns the entry of a collection in the list of the primary shard.
+    async fn listed(&self, database: &str, name: &str) -> io::Result<Option<Document>> {
+        let list = doc! { "listCollections": 1, "filter": { "name": name }, "$db": database };
+        let found = self.gather(0, &list).await?.map_err(|refusal| io::Error::other(refusal.to_string()))?;
+        Ok(found.first().and_then(Bson::as_document).cloned())
+    }
+
+    /// Runs a command on every shard; the reply is the first refusal, or the reply of the primary shard.
+    ///
+    /// Source: s/commands/cluster_create_indexes_cmd.cpp, cluster_coll_mod_cmd.cpp, cluster_drop_database_cmd.cpp.
+    pub(super) async fn on_all_shards(&self, asked: &Asked) -> Answer {
+        let mut first = None;
+        for shard in 0..self.shards.len() {
+            let reply = self.run(shard, &asked.command).await?;
+            if !is_ok(&reply) {
+                return Ok(reply);
+            }
+            first.get_or_insert(reply);
+        }
+        Ok(first.unwrap_or_default())
+    }
+}
