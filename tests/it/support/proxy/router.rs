@@ -1,8 +1,8 @@
 //! A mongos in front of several mongods, as mongos 6.0 routes; the documents, and what commands do to them, are the mongods' own.
 //!
 //! Played: inserts, updates, deletes, finds, aggregations, counts, cursors, statistics, explain and definitions of sharded and
-//! unsharded collections, and a chunk that moves while a delete goes to several shards. Not played: other moves of chunks, orphans, stale
-//! versions, and the round trips of a cursor: all documents of a query are read at once.
+//! unsharded collections, and a chunk that moves while a delete goes to several shards. Not played: other moves of chunks,
+//! orphans, stale versions, and the round trips of a cursor: all documents of a query are read at once.
 
 mod chunks;
 mod definitions;
