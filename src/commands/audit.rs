@@ -39,7 +39,7 @@ async fn audit(session: &Session, args: &AuditArgs) -> anyhow::Result<Report> {
     let auditing = Auditing { exact: args.exact, differences: differences(session, &plan, &deployment.facts), looking };
     let holds = RunHolds::new(&deployment, &plan);
     let findings = tokio::select! {
-        findings = survey::survey(session, &deployment, &plan, Level::Audit(&auditing), session.caps(), &holds) => findings,
+        findings = survey::survey(session, &deployment, &plan, Level::Audit(&auditing), session.policy.run, &holds) => findings,
         // Never returns. A signal ends the work on each rule, and so ends the survey.
         () = auditing.looking.lines() => Vec::new(),
     };

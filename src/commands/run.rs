@@ -26,7 +26,9 @@ use crate::core::plan::holds::{HeldBack, KeyList};
 use crate::core::plan::outcome::{End, HeldDocuments, Outcome, RuleOutcome, Stopped, Swept};
 use crate::core::plan::verdict::Verdict;
 use crate::core::plan::{Plan, PlannedRule, StopReason, SweepRule};
+use crate::core::policy::RunLimits;
 use crate::core::report::RuleReport;
+use crate::shell::lock::lease::Leases;
 use crate::shell::server::Deployment;
 use crate::shell::server::delete::document_match;
 use crate::shell::server::delete::grant::DeleteGrant;
@@ -36,7 +38,7 @@ use crate::shell::server::watch::holds::ReadHolds;
 use crate::shell::server::watch::lag::LagSource;
 use crate::shell::server::watch::load;
 use crate::shell::server::watch::load::LoadSource;
-use crate::shell::sweep::{self, Limits, Permit, RuleSweep, RunBudget, RunContext};
+use crate::shell::sweep::{self, Permit, RuleSweep, RunBudget, RunContext};
 use archiving::Archives;
 
 /// State that all rules of one sweep share.
@@ -58,7 +60,8 @@ pub(super) async fn sweep(
     session: &Session,
     deployment: &Deployment,
     grant: DeleteGrant,
-    mut limits: Limits,
+    mut limits: RunLimits,
+    leases: Leases,
     plan: &Plan,
     findings: &[Findings],
     held: Vec<(HeldBack, ReadHolds)>,
@@ -80,7 +83,7 @@ pub(super) async fn sweep(
         session,
         deployment,
         grant: Arc::new(grant),
-        budget: RunBudget::new(session.begun, &limits),
+        budget: RunBudget::new(session.begun, limits, leases),
         watches,
         progress: Progress::new(session.show(), ready.len(), expected),
         gone: RefCell::new(None),

@@ -25,7 +25,6 @@ use crate::base::stop::Stop;
 use crate::base::terminal;
 use crate::commands::cli::{Common, When};
 use crate::core::facts::LAST_CHANGE;
-use crate::core::plan::estimate::RunCaps;
 use crate::core::policy::Policy;
 use crate::core::report::{Format, ReportCommand, RunRecord};
 use crate::shell::archive::disk::{Disk, RealDisk};
@@ -183,13 +182,8 @@ impl Session {
             policy: &self.policy,
             server: None,
             plan: None,
-            limits: self.caps(),
+            limits: self.policy.run,
         }
-    }
-
-    /// Returns the limits of the whole run by the policy.
-    pub(super) fn caps(&self) -> RunCaps {
-        RunCaps { max_deletes: None, rate: self.policy.run.rate, max_duration: self.policy.run.max_duration }
     }
 }
 

@@ -17,10 +17,10 @@ use tokio::time::Instant;
 use super::session::Session;
 use crate::base::failure::Failure;
 use crate::base::instant::millis;
-use crate::core::plan::estimate::RunCaps;
 use crate::core::plan::findings::{CountObstacle, Findings};
 use crate::core::plan::verdict::{Verdict, not_begun};
 use crate::core::plan::{Plan, PlannedRule, SweepRule};
+use crate::core::policy::RunLimits;
 use crate::shell::server::Deployment;
 use crate::shell::server::look::predicate;
 use crate::shell::sweep::asked_reason;
@@ -106,7 +106,7 @@ struct Survey<'a> {
     session: &'a Session,
     deployment: &'a Deployment,
     level: Level<'a>,
-    run: RunCaps,
+    run: RunLimits,
     holds: &'a RunHolds<'a>,
     estimates: Option<Estimates>,
     /// Set when the deployment turns out to be unreachable.
@@ -119,7 +119,7 @@ pub(super) async fn survey(
     deployment: &Deployment,
     plan: &Plan,
     level: Level<'_>,
-    run: RunCaps,
+    run: RunLimits,
     holds: &RunHolds<'_>,
 ) -> Vec<Findings> {
     let mut survey = Survey { session, deployment, level, run, holds, estimates: None, gone: RefCell::default() };
@@ -160,7 +160,7 @@ pub(super) async fn whole(
     level: Level<'_>,
     nothing: &str,
 ) -> Result<Vec<Findings>, Failure> {
-    let findings = survey(session, deployment, plan, level, session.caps(), &RunHolds::new(deployment, plan)).await;
+    let findings = survey(session, deployment, plan, level, session.policy.run, &RunHolds::new(deployment, plan)).await;
     let is_stopped = |findings: &Findings| matches!(findings.decides.obstacle, Some(CountObstacle::Stopped(_)));
     match findings.iter().any(is_stopped) {
         true => Err(session.stop.failure(nothing)),

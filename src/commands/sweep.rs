@@ -20,16 +20,15 @@ use crate::base::machine::wall_clock;
 use crate::base::pause_file::PauseFile;
 use crate::base::stop::{self, Stop};
 use crate::commands::cli::{Common, SweepArgs};
-use crate::core::plan::estimate::RunCaps;
 use crate::core::plan::findings::{Findings, Remaining};
 use crate::core::plan::outcome::{RuleOutcome, Stopped};
 use crate::core::plan::{Plan, PlannedRule, StopReason};
+use crate::core::policy::RunLimits;
 use crate::core::report::approval::Approval;
 use crate::core::report::{self, Report, ReportCommand, RuleReport, RunRecord};
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::Deployment;
 use crate::shell::server::delete::grant::{Consent, DeleteGrant};
-use crate::shell::sweep::Limits;
 
 /// Runs the command, delivers its report, and returns the exit code.
 ///
@@ -68,7 +67,7 @@ pub(super) async fn once(
             swept = sweep(&session, args) => return Ok((swept?, outputs, None)),
             why = session.stop.must_end() => why,
         };
-        let report = cut_short::report(&session, caps(&session, args), args.dry_run, &why);
+        let report = cut_short::report(&session, limits(&session, args), args.dry_run, &why);
         cut_short::warn_of_the_end(&session, &why);
         Ok((report, outputs, Some(session)))
     };
@@ -106,7 +105,7 @@ pub(super) async fn sweep(session: &Session, args: &SweepArgs) -> anyhow::Result
                 failure::log(&cause, false);
             }
             // No rule has begun.
-            Ok(cut_short::report(session, caps(session, args), args.dry_run, ""))
+            Ok(cut_short::report(session, limits(session, args), args.dry_run, ""))
         }
         swept => swept,
     };
@@ -170,7 +169,7 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         as_of: Some(plan.as_of),
         server: Some(&deployment.facts),
         plan: session.so_far.plan(),
-        limits: caps(session, args),
+        limits: limits(session, args),
         ..session.record(ReportCommand::Sweep)
     };
     Ok(Report::new(record, rules.collect()).billed(deployment.units_spent()))
@@ -195,7 +194,7 @@ async fn sweep_plan(
     leases: Leases,
 ) -> anyhow::Result<(Vec<Findings>, Vec<RuleOutcome>)> {
     let asks = !args.dry_run && confirm::can_ask(args.yes);
-    let run = caps(session, args);
+    let run = limits(session, args);
     let level = if args.dry_run || asks { Level::DryRun } else { Level::Sweep };
     let holds = RunHolds::new(deployment, plan);
     let findings = survey::survey(session, deployment, plan, level, run, &holds).await;
@@ -230,18 +229,18 @@ async fn sweep_plan(
             outcomes.map(|(outcome, findings)| if args.dry_run { outcome } else { not_begun(outcome, findings) }).collect();
         return Ok((findings, outcomes));
     };
-    let limits = Limits { max_deletes: run.max_deletes, rate: run.rate, concurrency: session.policy.run.concurrency, leases };
-    let outcomes = run::sweep(session, deployment, grant, limits, plan, &findings, holds.read_so_far()).await;
+    let outcomes = run::sweep(session, deployment, grant, run, leases, plan, &findings, holds.read_so_far()).await;
     Ok((findings, outcomes))
 }
 
 /// Returns the limits of the whole run; the limits of the command line win.
-fn caps(session: &Session, args: &SweepArgs) -> RunCaps {
-    let of_policy = session.caps();
-    RunCaps {
+fn limits(session: &Session, args: &SweepArgs) -> RunLimits {
+    let of_policy = session.policy.run;
+    RunLimits {
         max_deletes: args.max_deletes,
         rate: args.rate.or(of_policy.rate),
         max_duration: args.max_duration.or(of_policy.max_duration),
+        ..of_policy
     }
 }
 
@@ -260,10 +259,7 @@ fn not_begun(outcome: RuleOutcome, findings: &Findings) -> RuleOutcome {
 
 /// Returns the outcomes of a plan when no rule is swept, in the order of the plan.
 pub(super) fn not_swept(plan: &Plan) -> Vec<RuleOutcome> {
-    plan.rules.iter().map(|planned| RuleOutcome::NotSwept { window_closed: is_window_closed(planned) }).collect()
-}
-
-/// Whether it is not the time at which a rule may delete.
-pub(super) fn is_window_closed(planned: &PlannedRule) -> bool {
-    planned.rule.limits.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()))
+    let now = wall_clock().into();
+    let closed = |planned: &PlannedRule| planned.rule.limits.is_window_closed(now);
+    plan.rules.iter().map(|planned| RuleOutcome::NotSwept { window_closed: closed(planned) }).collect()
 }

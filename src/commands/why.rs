@@ -8,10 +8,10 @@ use super::session::Session;
 use super::session::outputs::SingleOutput;
 use super::session::prepare::{self, PlanOptions};
 use super::survey::{self, Level, holds};
-use super::sweep::is_window_closed;
 use crate::base::exit;
 use crate::base::failure::Failure;
 use crate::base::instant::Instant;
+use crate::base::machine::wall_clock;
 use crate::base::text::{self, plural};
 use crate::base::values::mongosh;
 use crate::commands::cli::{Common, WhyArgs};
@@ -167,7 +167,7 @@ async fn judge(
 
 /// Returns a rule with what is known of its next sweep.
 fn found_on<'a>(planned: &'a PlannedRule, findings: &'a Findings) -> ByRule<'a> {
-    ByRule { planned, findings, window_closed: is_window_closed(planned) }
+    ByRule { planned, findings, window_closed: planned.rule.limits.is_window_closed(wall_clock().into()) }
 }
 
 /// The judgement on documents by the rules of a plan.

@@ -86,14 +86,23 @@ pub struct Expect {
     pub hosts: Vec<String>,
 }
 
-/// Limits of the whole run.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// Limits of the whole run, over all rules; `None` means no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunLimits {
+    /// Documents and orphans that the run deletes at most. Only the command line sets it.
+    pub max_deletes: Option<u64>,
     pub max_duration: Option<Duration>,
-    /// Delete commands in flight at most, over all rules; `None` is the largest `concurrency` of any rule.
+    /// Delete commands in flight at most; `None` is the largest `concurrency` of any rule.
     pub concurrency: Option<u32>,
-    /// Documents per second at most, over all rules.
+    /// Documents per second at most.
     pub rate: Option<u32>,
+}
+
+impl RunLimits {
+    /// Returns the name of a limit under which the oldest documents go first; `None` without one.
+    pub fn oldest_first(&self) -> Option<&'static str> {
+        self.max_deletes.map(|_| "--max-deletes").or(self.rate.map(|_| "rate"))
+    }
 }
 
 /// A value that stands for environment variables.

@@ -40,9 +40,9 @@ use crate::base::exit;
 use crate::base::instant::Instant;
 use crate::base::text::MAIL_WIDTH;
 use crate::core::facts::ServerFacts;
-use crate::core::plan::estimate::RunCaps;
 use crate::core::plan::{Guard, Reason, Status};
 use crate::core::policy::Policy;
+use crate::core::policy::RunLimits;
 pub use rule::{DeleteOrder, HeldBy, RuleReport, Strategy, predicate_json};
 
 /// Version of the report's format: raised when a field changes its meaning or is removed, not when one is added.
@@ -75,7 +75,7 @@ pub struct Report {
     /// The saved audit that approved the sweep; null where there was none.
     pub plan: Option<PlanReport>,
     /// Limits of the whole run; null where it had none.
-    pub limits: Option<RunLimits>,
+    pub limits: Option<ReportedLimits>,
     /// One entry for each rule and namespace, in the order of the policy.
     pub rules: Vec<RuleReport>,
     pub totals: Totals,
@@ -142,7 +142,7 @@ pub struct PlanReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "limits")]
-pub struct RunLimits {
+pub struct ReportedLimits {
     /// Documents that the run deletes at most.
     pub max_deletes: Option<u64>,
     /// Documents per second at most.
@@ -151,14 +151,12 @@ pub struct RunLimits {
     pub max_duration_seconds: Option<u64>,
 }
 
-impl RunLimits {
-    fn of(caps: RunCaps) -> Option<Self> {
-        let RunCaps { max_deletes, rate, max_duration } = caps;
-        (caps != RunCaps::default()).then(|| Self {
-            max_deletes,
-            rate,
-            max_duration_seconds: max_duration.map(|most| most.as_secs()),
-        })
+impl ReportedLimits {
+    fn of(limits: RunLimits) -> Option<Self> {
+        let RunLimits { max_deletes, rate, max_duration, concurrency: _ } = limits;
+        let max_duration_seconds = max_duration.map(|most| most.as_secs());
+        let is_limited = max_deletes.is_some() || rate.is_some() || max_duration.is_some();
+        is_limited.then_some(Self { max_deletes, rate, max_duration_seconds })
     }
 }
 
@@ -263,7 +261,7 @@ pub struct RunRecord<'a> {
     pub policy: &'a Policy,
     pub server: Option<&'a ServerFacts>,
     pub plan: Option<PlanReport>,
-    pub limits: RunCaps,
+    pub limits: RunLimits,
 }
 
 impl Report {
@@ -311,7 +309,7 @@ impl Report {
             policy: PolicyReport { path: run.policy.path.clone(), sha256: run.policy.sha256.clone() },
             server: run.server.map(ServerReport::from),
             plan: run.plan,
-            limits: RunLimits::of(run.limits),
+            limits: ReportedLimits::of(run.limits),
             totals: Totals::of(&rules, run.dry_run, run.limits.max_deletes),
             rules,
         }

@@ -49,7 +49,7 @@ use bson::Document;
 use parking_lot::Mutex;
 
 pub(crate) use batch::archived::RuleArchive;
-pub(crate) use budget::{Limits, Permit, RunBudget};
+pub(crate) use budget::{Permit, RunBudget};
 use engine::Engine;
 use family::{ParentSweep, confirm_by_majority};
 use gates::lag::LagGate;
@@ -253,7 +253,7 @@ pub(crate) fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> 
         Some(StopReason::LockLost)
     } else if stop.is_asked() {
         Some(asked_reason(stop))
-    } else if is_window_closed(rule) {
+    } else if rule.limits.is_window_closed(wall_clock().into()) {
         Some(StopReason::Window)
     } else {
         None
@@ -264,7 +264,7 @@ pub(crate) fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> 
 pub(crate) async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> StopReason {
     let window_closes = async {
         // The clock may be set, and the machine may sleep, so one long sleep would not end at the right time.
-        while !is_window_closed(rule) {
+        while !rule.limits.is_window_closed(wall_clock().into()) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };
@@ -277,16 +277,12 @@ pub(crate) async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -
     }
 }
 
-/// Whether it is not the time at which a rule may delete.
-pub(crate) fn is_window_closed(rule: &SweepRule) -> bool {
-    rule.limits.window.as_ref().is_some_and(|window| !window.contains(wall_clock().into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::core::facts::DataSize;
     use crate::core::plan::order::OrderChoice;
+    use crate::core::policy::RunLimits;
     use crate::shell::server::delete::grant::Consent;
     use crate::testing::made_up::{closed_window, planned, with_children};
     use crate::testing::scripted::Script;
@@ -334,7 +330,7 @@ mod tests {
     fn a_rule_may_not_go_on_after_a_signal_or_outside_of_its_hours() {
         let (signals, receiver) = watch::channel(None);
         let stop = Stop::by(receiver);
-        let budget = RunBudget::new(tokio::time::Instant::now(), &Limits::default());
+        let budget = RunBudget::new(tokio::time::Instant::now(), RunLimits::default(), Leases::default());
         let rule = |keys: &str| planned(keys, 4).decision.countable().unwrap().clone();
         let far = closed_window();
         assert_eq!(stop_reason(&rule(""), &budget, &stop), None);

@@ -8,11 +8,11 @@ use crate::base::instant::millis;
 use crate::commands::session::Session;
 use crate::commands::session::so_far::{Known, RuleState};
 use crate::core::plan::Status;
-use crate::core::plan::estimate::RunCaps;
 use crate::core::plan::findings::Remaining;
 use crate::core::plan::outcome::{End, RuleOutcome, Stopped, Swept};
 use crate::core::plan::{Reason, SkipReason, StopReason};
 use crate::core::policy::Rule;
+use crate::core::policy::RunLimits;
 use crate::core::policy::only::Only;
 use crate::core::report::{Report, ReportCommand, RuleReport, RunRecord, overlap};
 use crate::shell::server::Deployment;
@@ -20,7 +20,7 @@ use crate::shell::sweep::{RuleSweep, asked_reason};
 
 /// Returns the report of a run that ends now, however far it came; `why` is the reason. The counts of the rules that were being
 /// swept are lower bounds.
-pub(crate) fn report(session: &Session, limits: RunCaps, dry_run: bool, why: &str) -> Report {
+pub(crate) fn report(session: &Session, limits: RunLimits, dry_run: bool, why: &str) -> Report {
     let reason = asked_reason(&session.stop);
     let deployment = session.connected.get();
     let known = session.so_far.known();

@@ -6,10 +6,11 @@ use bson::Bson;
 
 use crate::commands::session::Session;
 use crate::core::facts::OplogLook;
-use crate::core::plan::estimate::{self, CountedChildren, Estimate, EstimateFacts, RunCaps};
+use crate::core::plan::estimate::{self, CountedChildren, Estimate, EstimateFacts};
 use crate::core::plan::findings::Findings;
 use crate::core::plan::guard::{Guard, Refusal};
 use crate::core::plan::{Plan, SweepRule};
+use crate::core::policy::RunLimits;
 use crate::core::report::history;
 use crate::shell::server::look::id_sample;
 use crate::shell::server::watch::{load, oplog};
@@ -27,7 +28,7 @@ pub(crate) struct Estimates {
     members: Option<Vec<String>>,
     /// Documents per second of earlier sweeps, by the names of rule and namespace.
     speeds: BTreeMap<(String, String), f64>,
-    run: RunCaps,
+    run: RunLimits,
     /// Whether the estimate is shown; otherwise only what the guards need is looked for.
     shows_estimate: bool,
 }
@@ -40,7 +41,7 @@ impl Estimates {
         session: &Session,
         deployment: &Deployment,
         plan: &Plan,
-        run: RunCaps,
+        run: RunLimits,
         shows_estimate: bool,
     ) -> Result<Option<Self>> {
         let guards = plan.rules.iter().filter_map(|planned| planned.decision.countable());

@@ -2,6 +2,7 @@
 
 use super::{Level, Survey, orders, orphans};
 use crate::base::instant::millis;
+use crate::base::machine::wall_clock;
 use crate::base::text::{duration, plural};
 use crate::core::audit::figures::PARENT_FIELD;
 use crate::core::plan::findings::{CountedDocuments, Expired, Findings};
@@ -11,7 +12,6 @@ use crate::shell::server::Deployment;
 use crate::shell::server::look::{children, count, figures};
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::Result;
-use crate::shell::sweep;
 
 /// One rule in one namespace, while it is looked at.
 pub(super) struct One<'a> {
@@ -109,7 +109,10 @@ impl One<'_> {
     /// in one command.
     async fn look_for_one(&self, findings: &mut Findings) {
         let Self { rule, deployment, .. } = self;
-        if rule.family.is_some() || deployment.facts.capabilities.request_charge || sweep::is_window_closed(rule) {
+        if rule.family.is_some()
+            || deployment.facts.capabilities.request_charge
+            || rule.limits.is_window_closed(wall_clock().into())
+        {
             return;
         }
         if count::has_none(deployment, rule).await {

@@ -6,7 +6,6 @@ mod speed;
 mod tests;
 
 use std::fmt;
-use std::time::Duration;
 
 use bson::Bson;
 use schemars::JsonSchema;
@@ -17,6 +16,7 @@ pub use load::{CountedChildren, oplog_bytes_per_document};
 
 use super::SweepRule;
 use crate::core::facts::{FileSize, OplogLook};
+use crate::core::policy::RunLimits;
 
 /// Least part of its documents that a collection's file is taken to hold compressed. A smaller file has not been written yet:
 /// that happens once a minute (mongo, "checkpoints").
@@ -79,22 +79,6 @@ impl fmt::Display for SpeedSource {
     }
 }
 
-/// Limits of the whole run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RunCaps {
-    pub max_deletes: Option<u64>,
-    /// Documents per second.
-    pub rate: Option<u32>,
-    pub max_duration: Option<Duration>,
-}
-
-impl RunCaps {
-    /// Returns the name of a limit under which the oldest documents go first; `None` without one.
-    pub fn oldest_first(&self) -> Option<&'static str> {
-        self.max_deletes.map(|_| "--max-deletes").or(self.rate.map(|_| "rate"))
-    }
-}
-
 /// Findings from which the estimate of a sweep follows.
 #[derive(Debug)]
 pub struct EstimateFacts<'a> {
@@ -112,7 +96,7 @@ pub struct EstimateFacts<'a> {
     pub measured_speed: Option<f64>,
     /// Members with documents, the primary last; `None` where they are unknown.
     pub members: Option<&'a [String]>,
-    pub run: RunCaps,
+    pub run: RunLimits,
 }
 
 impl Estimate {

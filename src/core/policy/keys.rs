@@ -388,6 +388,7 @@ fn read_expect(map: &Mapping) -> Option<Expect> {
 
 fn read_run(map: &Mapping) -> Option<RunLimits> {
     Some(RunLimits {
+        max_deletes: None,
         max_duration: map.optional(&MAX_DURATION),
         concurrency: map.optional(&RUN_CONCURRENCY),
         rate: map.optional(&RUN_RATE),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use super::keys;
 use super::mapping::Mapping;
 use super::window::Window;
@@ -52,5 +54,10 @@ impl Limits {
             max_head: map.optional(&keys::MAX_HEAD_MS).map(Duration::from_millis),
             window: map.optional(&keys::WINDOW),
         }
+    }
+
+    /// Whether an instant is not in the hours in which the rule may delete.
+    pub fn is_window_closed(&self, now: DateTime<Utc>) -> bool {
+        self.window.as_ref().is_some_and(|window| !window.contains(now))
     }
 }

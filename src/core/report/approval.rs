@@ -176,9 +176,9 @@ mod tests {
     use crate::core::facts::Topology;
     use crate::core::flavor::Flavor;
     use crate::core::plan::PlannedRule;
-    use crate::core::plan::estimate::RunCaps;
     use crate::core::plan::findings::Remaining;
     use crate::core::plan::verdict::Verdict;
+    use crate::core::policy::RunLimits;
     use crate::core::policy::parse::parse;
     use crate::core::report::RunRecord;
     use crate::testing::made_up::{NOW, counted, not_swept, planned};
@@ -212,7 +212,7 @@ mod tests {
             policy: &policy(""),
             server: Some(&server("6.0.5", NOW)),
             plan: None,
-            limits: RunCaps::default(),
+            limits: RunLimits::default(),
         };
         let rules = vec![RuleReport::of(rule, &counted(expired), &not_swept(), &Remaining::Unknown)];
         Approval::read(&serde_json::to_string(&Report::new(record, rules)).unwrap()).unwrap()

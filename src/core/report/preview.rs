@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::aligned::{Tone, align_within, paint};
 use super::amount::{AtMost, OfParents, is_of_buckets, max_deletes};
 use super::lines::{by_rules, named, server_line, share, shared, title, tone, whys_of};
-use super::{Report, RuleReport, RunLimits, estimate, overlap};
+use super::{Report, ReportedLimits, RuleReport, estimate, overlap};
 use crate::base::text::{count, duration, fold_to, percent, plural};
 use crate::core::plan::Status;
 use crate::core::plan::StopReason;
@@ -351,7 +351,7 @@ fn notes(report: &Report, elsewhere: Option<&str>) -> Vec<(Tone, String)> {
 /// Returns the lines about the whole run: its limits, the estimate, and whether what it deletes can be put back.
 pub(super) fn of_run(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(RunLimits { max_deletes, rate, max_duration_seconds }) = report.limits {
+    if let Some(ReportedLimits { max_deletes, rate, max_duration_seconds }) = report.limits {
         let limits = [
             max_deletes.map(|most| format!("at most {} (--max-deletes)", plural(most, "document"))),
             rate.map(|rate| format!("at most {} per second", plural(u64::from(rate), "document"))),

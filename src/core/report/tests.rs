@@ -4,6 +4,7 @@ mod shown;
 
 use super::*;
 use crate::core::plan::StopReason;
+use crate::core::policy::RunLimits;
 use crate::core::policy::parse::parse;
 
 fn report(dry_run: bool, signal_exit: Option<u8>, rules: Vec<RuleReport>) -> Report {
@@ -19,7 +20,7 @@ fn report(dry_run: bool, signal_exit: Option<u8>, rules: Vec<RuleReport>) -> Rep
         policy: &parse("p", text, &|_| None, true).unwrap(),
         server: None,
         plan: None,
-        limits: RunCaps::default(),
+        limits: RunLimits::default(),
     };
     Report::new(run, rules)
 }
@@ -178,7 +179,7 @@ fn sharing(command: ReportCommand, max_deletes: Option<u64>, expired: &[u64]) ->
         policy: &parse("p", text, &|_| None, true).unwrap(),
         server: None,
         plan: None,
-        limits: RunCaps { max_deletes, ..RunCaps::default() },
+        limits: RunLimits { max_deletes, ..RunLimits::default() },
     };
     Report::new(run, rules)
 }

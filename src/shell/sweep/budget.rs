@@ -10,6 +10,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::core::pace::rate::RateLimit;
+use crate::core::policy::RunLimits;
 use crate::shell::lock::lease::Leases;
 
 /// The right to have one delete command in flight, or to read for one.
@@ -26,18 +27,6 @@ pub(crate) struct RunBudget {
     leases: Leases,
 }
 
-/// Limits of a run; `None` means no limit.
-#[derive(Debug, Default)]
-pub(crate) struct Limits {
-    pub max_deletes: Option<u64>,
-    /// Documents per second.
-    pub rate: Option<u32>,
-    /// Delete commands in flight.
-    pub concurrency: Option<u32>,
-    /// Leases without which nothing may be deleted.
-    pub leases: Leases,
-}
-
 /// The deletes of a limited run.
 #[derive(Debug)]
 struct Deletes {
@@ -48,7 +37,8 @@ struct Deletes {
 }
 
 impl RunBudget {
-    pub(crate) fn new(begun: Instant, limits: &Limits) -> Self {
+    /// Creates the budget of a run that deletes nothing without these leases.
+    pub(crate) fn new(begun: Instant, limits: RunLimits, leases: Leases) -> Self {
         let deletes = |left| Deletes { left: Cell::new(left), outstanding: Cell::new(0), returned: Notify::new() };
         let permits = limits.concurrency.and_then(|most| usize::try_from(most).ok()).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
@@ -56,7 +46,7 @@ impl RunBudget {
             deletes: limits.max_deletes.map(deletes),
             rate: limits.rate.map(|rate| (rate, Rc::new(RefCell::new(RateLimit::new(rate))))),
             permits: Arc::new(Semaphore::new(permits)),
-            leases: limits.leases.clone(),
+            leases,
         }
     }
 
@@ -155,13 +145,13 @@ mod tests {
 
     use super::*;
 
-    fn budget(limits: Limits) -> RunBudget {
-        RunBudget::new(Instant::now(), &limits)
+    fn budget(limits: RunLimits) -> RunBudget {
+        RunBudget::new(Instant::now(), limits, Leases::default())
     }
 
     #[test]
     fn no_more_is_reserved_than_is_left_and_what_was_not_deleted_is_left_again() {
-        let budget = budget(Limits { max_deletes: Some(10), ..Limits::default() });
+        let budget = budget(RunLimits { max_deletes: Some(10), ..RunLimits::default() });
         assert!(budget.has_delete_limit() && budget.returned().is_none());
         assert_eq!([6, 6, 6].map(|documents| budget.reserve(documents)), [6, 4, 0]);
         let mut returned = Box::pin(budget.returned().unwrap());
@@ -182,7 +172,7 @@ mod tests {
 
     #[test]
     fn documents_that_others_insert_into_a_range_are_charged() {
-        let budget = budget(Limits { max_deletes: Some(10), ..Limits::default() });
+        let budget = budget(RunLimits { max_deletes: Some(10), ..RunLimits::default() });
         assert_eq!(budget.reserve(5), 5);
         budget.settle(5, 8);
         assert_eq!(budget.reserve(10), 2);
@@ -193,7 +183,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_rules_share_the_rate_of_the_run() {
         const MS: fn(u64) -> Duration = Duration::from_millis;
-        let budget = budget(Limits { rate: Some(1000), ..Limits::default() });
+        let budget = budget(RunLimits { rate: Some(1000), ..RunLimits::default() });
         assert_eq!(
             [None, Some(999), Some(1001)].map(|of_rule| budget.slowest_rate(of_rule)),
             [Some(1000), Some(999), Some(1000)]
@@ -208,7 +198,7 @@ mod tests {
 
     #[test]
     fn without_limits_everything_is_granted() {
-        let budget = budget(Limits::default());
+        let budget = budget(RunLimits::default());
         assert!(!budget.has_delete_limit() && budget.returned().is_none());
         assert_eq!(
             (budget.reserve(u64::MAX), budget.slowest_rate(Some(5)), budget.rate_limit(100, u32::MAX)),

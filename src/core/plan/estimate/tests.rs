@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use super::*;
 use crate::core::facts::{Oplog, OplogSize};
+use crate::core::policy::RunLimits;
 use crate::testing::made_up::{planned, with_children};
 
 const MIB: u64 = 1 << 20;
@@ -12,7 +15,7 @@ fn rule(keys: &str) -> SweepRule {
 }
 
 fn facts<'a>(expired: u64, oplog: &'a OplogLook, ids: &'a [Bson]) -> EstimateFacts<'a> {
-    let run = RunCaps::default();
+    let run = RunLimits::default();
     let children = Some(&[][..]);
     let measured_speed = Some(1000.0);
     EstimateFacts { expired, ids, children, oplog, wire_version: 17, cache: None, measured_speed, members: None, run }
@@ -31,16 +34,16 @@ fn the_strictest_limit_decides_how_much_one_run_deletes_and_how_long_it_takes() 
         let estimate = Estimate::of(&rule, &EstimateFacts { run, ..facts(50_000, &OplogLook::None, &ids) });
         (estimate.documents, estimate.seconds)
     };
-    let none = RunCaps::default();
+    let none = RunLimits::default();
     assert_eq!(capped("", none), (50_000, Some(50.0)));
     assert_eq!(capped("    maxDeletes: 20000\n", none), (20_000, Some(20.0)));
-    assert_eq!(capped("    maxDeletes: 20000\n", RunCaps { max_deletes: Some(10_000), ..none }), (10_000, Some(10.0)));
+    assert_eq!(capped("    maxDeletes: 20000\n", RunLimits { max_deletes: Some(10_000), ..none }), (10_000, Some(10.0)));
     assert_eq!(capped("    rate: 500\n", none), (50_000, Some(100.0)));
-    assert_eq!(capped("    rate: 500\n", RunCaps { rate: Some(250), ..none }), (50_000, Some(200.0)));
+    assert_eq!(capped("    rate: 500\n", RunLimits { rate: Some(250), ..none }), (50_000, Some(200.0)));
     assert_eq!(capped("    rate: 5000\n", none), (50_000, Some(50.0)));
-    let ten = RunCaps { max_duration: Some(Duration::from_secs(10)), ..none };
+    let ten = RunLimits { max_duration: Some(Duration::from_secs(10)), ..none };
     assert_eq!(capped("", ten), (10_000, Some(10.0)));
-    let longer = RunCaps { max_duration: Some(Duration::from_secs(51)), ..none };
+    let longer = RunLimits { max_duration: Some(Duration::from_secs(51)), ..none };
     assert_eq!(capped("", longer), (50_000, Some(50.0)), "what has expired is done before the time is over");
     assert_eq!(capped("    window: {start: '23:59:50', end: '00:00:15'}\n", none), (25_000, Some(25.0)));
     assert_eq!(capped("    window: {start: '23:59:50', end: '00:00:15'}\n", ten), (10_000, Some(10.0)));
@@ -119,7 +122,7 @@ fn children_go_in_the_proportion_of_their_parents_and_orphans_within_what_the_li
     let rule = with_children();
     let children = counted(&rule, 5000, 100);
     let estimate = |rule: &SweepRule, most| {
-        let run = RunCaps { max_deletes: most, ..RunCaps::default() };
+        let run = RunLimits { max_deletes: most, ..RunLimits::default() };
         Estimate::of(rule, &EstimateFacts { children: Some(&children), run, ..facts(1000, &oplog, &ids) })
     };
     let whole = estimate(&rule, None);
@@ -239,12 +242,12 @@ fn where_nothing_goes_the_speed_is_that_of_one_document_and_the_oplog_stays_as_i
 
 #[test]
 fn the_oldest_go_first_under_a_limit_of_the_run_and_it_is_named() {
-    let none = RunCaps::default();
+    let none = RunLimits::default();
     let named = [
         none,
-        RunCaps { max_duration: Some(Duration::from_secs(1)), ..none },
-        RunCaps { rate: Some(5), ..none },
-        RunCaps { max_deletes: Some(5), rate: Some(5), ..none },
+        RunLimits { max_duration: Some(Duration::from_secs(1)), ..none },
+        RunLimits { rate: Some(5), ..none },
+        RunLimits { max_deletes: Some(5), rate: Some(5), ..none },
     ];
     assert_eq!(named.map(|caps| caps.oldest_first()), [None, None, Some("rate"), Some("--max-deletes")]);
 }

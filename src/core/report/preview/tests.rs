@@ -132,7 +132,7 @@ fn rows_that_take_three_lines_leave_room_for_fewer() {
 
 #[test]
 fn the_limits_of_the_run_bound_the_question_and_the_rows() {
-    let limits = RunLimits { max_deletes: Some(10), rate: Some(500), max_duration_seconds: Some(7200) };
+    let limits = ReportedLimits { max_deletes: Some(10), rate: Some(500), max_duration_seconds: Some(7200) };
     let buckets = RuleReport { strategy: Some(Strategy::Buckets), ..rule("b", "app.b", 4, 40) };
     let mut report = Report { limits: Some(limits), ..dry_run(vec![rule("a", "app.a", 90, 100), buckets]) };
     assert_eq!(
@@ -358,7 +358,7 @@ fn orphans_are_in_the_question_and_in_the_row_although_no_parent_has_expired() {
         ]
     );
     assert_eq!(question(&report).unwrap(), "delete at most 7 documents and 6,093 orphans by 2 rules?");
-    report.limits = Some(RunLimits { max_deletes: Some(100), rate: None, max_duration_seconds: None });
+    report.limits = Some(ReportedLimits { max_deletes: Some(100), rate: None, max_duration_seconds: None });
     assert_eq!(question(&report).unwrap(), "delete at most 100 documents or orphans by 2 rules?");
     assert!(shown(&report, 120, Some(MAX_LINES)).0[3].ends_with("and 6,000 orphans, --max-deletes"));
     // Many namespaces of one rule are one row.

@@ -19,6 +19,7 @@ use crate::core::facts::Topology;
 use crate::core::pace::rate::RateLimit;
 use crate::core::plan::SweepRule;
 use crate::core::plan::findings::GoesBy;
+use crate::core::policy::RunLimits;
 use crate::core::policy::{ArchiveTo, Compression};
 use crate::shell::archive::writer::Archive;
 use crate::shell::lock::lease::Leases;
@@ -26,7 +27,7 @@ use crate::shell::server::Deployment;
 use crate::shell::server::delete::grant::{Consent, DeleteGrant};
 use crate::shell::server::watch::Watches;
 use crate::shell::sweep::batch::send::send;
-use crate::shell::sweep::{Limits, RuleArchive, RunBudget};
+use crate::shell::sweep::{RuleArchive, RunBudget};
 use crate::testing::disk::SimulatedDisk;
 use crate::testing::made_up::sweep::{self, ids_of};
 use crate::testing::made_up::{closed_window, planned};
@@ -40,17 +41,21 @@ pub(in crate::shell::sweep) fn sweep_of(deployment: &Deployment, rule: &SweepRul
 
 /// Does something with the engine of a sweep.
 pub(super) async fn with_engine<T>(sweep: &Arc<RuleSweep>, act: impl AsyncFnOnce(&mut Engine<'_>) -> T) -> T {
-    with_engine_of(sweep, &Limits::default(), act).await
+    with_engine_of(sweep, &RunLimits::default(), act).await
 }
 
 /// Does something with the engine of a sweep, in a run with limits.
-pub(super) async fn with_engine_of<T>(sweep: &Arc<RuleSweep>, limits: &Limits, act: impl AsyncFnOnce(&mut Engine<'_>) -> T) -> T {
+pub(super) async fn with_engine_of<T>(
+    sweep: &Arc<RuleSweep>,
+    limits: &RunLimits,
+    act: impl AsyncFnOnce(&mut Engine<'_>) -> T,
+) -> T {
     with_run(limits, async |run| act(&mut Engine::new(sweep.clone(), run)).await).await
 }
 
 /// Does something in a run with limits.
-pub(in crate::shell::sweep) async fn with_run<T>(limits: &Limits, act: impl AsyncFnOnce(RunContext<'_>) -> T) -> T {
-    let budget = RunBudget::new(Instant::now(), limits);
+pub(in crate::shell::sweep) async fn with_run<T>(limits: &RunLimits, act: impl AsyncFnOnce(RunContext<'_>) -> T) -> T {
+    let budget = RunBudget::new(Instant::now(), *limits, Leases::default());
     let progress = Progress::new(Show::Nothing, 1, None);
     let progress = progress.begin("app.c", None);
     let (_signals, receiver) = watch::channel(None);
@@ -89,7 +94,7 @@ async fn a_rule_without_an_expired_document_is_complete_once_its_collection_was_
     for (byte, is_same) in [(7, true), (8, false)] {
         let (script, mut sweep) = of_collection(byte, None);
         Arc::get_mut(&mut sweep).expect("one sweep").nothing_expired = true;
-        let limits = Limits::default();
+        let limits = RunLimits::default();
         let outcome = with_run(&limits, async |run| {
             let permit = run.budget.acquire().await;
             Engine::new(sweep.clone(), run).run(permit).await
@@ -106,7 +111,7 @@ async fn a_rule_without_an_expired_document_is_not_complete_outside_of_its_windo
     let shut = Arc::get_mut(&mut sweep).expect("one sweep");
     shut.nothing_expired = true;
     shut.rule.limits.window = planned(&closed_window(), 4).decision.countable().unwrap().limits.window.clone();
-    let limits = Limits::default();
+    let limits = RunLimits::default();
     let outcome = with_run(&limits, async |run| {
         let permit = run.budget.acquire().await;
         Engine::new(sweep.clone(), run).run(permit).await
@@ -167,9 +172,9 @@ async fn the_next_batch_is_found_early_only_without_a_limit_or_a_rate_where_a_se
     let mut without_cursors = deployment.clone();
     without_cursors.facts.capabilities.cursors = false;
     let sweep_without = sweep_of(&without_cursors, &rule, &Watches::none());
-    let of_run = Limits { max_deletes: Some(9), ..Limits::default() };
+    let of_run = RunLimits { max_deletes: Some(9), ..RunLimits::default() };
     for (sweep, limits, rate) in
-        [(&sweep_without, Limits::default(), None), (&sweep, of_run, None), (&sweep, Limits::default(), Some(5))]
+        [(&sweep_without, RunLimits::default(), None), (&sweep, of_run, None), (&sweep, RunLimits::default(), Some(5))]
     {
         let found = with_engine_of(sweep, &limits, async |engine| {
             engine.outcome().batches = 1;

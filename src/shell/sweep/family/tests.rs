@@ -5,10 +5,10 @@ use bson::{DateTime, Timestamp};
 
 use super::*;
 use crate::core::plan::SweepRule;
+use crate::core::policy::RunLimits;
 use crate::shell::server::look::children::FoundOrphans;
 use crate::shell::server::watch::Watches;
 use crate::shell::server::watch::lag::LagSource;
-use crate::shell::sweep::Limits;
 use crate::shell::sweep::engine::tests::{sweep_of, with_run};
 use crate::shell::sweep::gates::lag::LagGate;
 use crate::testing::made_up::sweep::ids_of;
@@ -56,7 +56,7 @@ fn of_children(script: &Arc<Script>) -> Arc<RuleSweep> {
 /// Does something with the sweep of a rule with children.
 async fn with_parents<T>(sweep: &Arc<RuleSweep>, act: impl AsyncFnOnce(&mut ParentSweep<'_>) -> T) -> T {
     let family = sweep.rule.family.as_ref().unwrap();
-    with_run(&Limits::default(), async |run| act(&mut ParentSweep::new(sweep, family, run, run)).await).await
+    with_run(&RunLimits::default(), async |run| act(&mut ParentSweep::new(sweep, family, run, run)).await).await
 }
 
 /// Finishes a journal with one entry, of parent 1 and with children in these places. Returns the commands that were sent after

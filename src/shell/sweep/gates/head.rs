@@ -73,10 +73,11 @@ mod tests {
     use crate::core::plan::StopReason;
     use crate::core::plan::outcome::{End, Outcome};
     use crate::core::plan::waits::Wait;
+    use crate::core::policy::RunLimits;
     use crate::shell::lock::lease::Leases;
     use crate::shell::server::watch::Watches;
     use crate::shell::server::wire::codes;
-    use crate::shell::sweep::{Limits, RunBudget, RunContext};
+    use crate::shell::sweep::{RunBudget, RunContext};
     use crate::testing::made_up::sweep;
     use crate::testing::scripted::Script;
     use crate::testing::scripted::ScriptedReply::{self, Batch, Error, Late, Reply};
@@ -109,8 +110,7 @@ mod tests {
         limits.max_head = Some(MS(20));
         (sweep.rule.sizes.batch, sweep.rule.head_index) = (1, Some("at_1".into()));
         let begun = Instant::now();
-        let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };
-        let budget = RunBudget::new(begun, &limits);
+        let budget = RunBudget::new(begun, RunLimits::default(), Leases::default());
         let progress = Progress::new(Show::Nothing, 1, None);
         let progress = progress.begin("app.c", None);
         let permit = budget.acquire().await;

@@ -13,16 +13,17 @@ use crate::core::pace::pressure::{Load, Looks};
 use crate::core::pace::rate::RateLimit;
 use crate::core::plan::outcome::End;
 use crate::core::plan::waits::{Wait, Waited};
+use crate::core::policy::RunLimits;
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::watch::Watches;
 use crate::shell::server::watch::lag::LagSource;
 use crate::shell::server::watch::load::{LoadFindings, LoadView};
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::ServerError;
+use crate::shell::sweep::RuleSweep;
 use crate::shell::sweep::engine::Engine;
 use crate::shell::sweep::gates::EndedBatch;
 use crate::shell::sweep::gates::pressure::PressureGate;
-use crate::shell::sweep::{Limits, RuleSweep};
 use crate::testing::made_up::{self, planned};
 use crate::testing::scripted::Script;
 use crate::testing::scripted::ScriptedReply::{self, Batch, End as Last, Error, Reply};
@@ -127,7 +128,7 @@ async fn what_came_up_while_a_permit_was_waited_for_is_heeded() {
     let (file, seen) = watch::channel(None);
     let mut sweep = sweep();
     sweep.pause = PauseFile::by(seen);
-    let limits = Limits { concurrency: Some(1), ..Limits::default() };
+    let limits = RunLimits { concurrency: Some(1), ..RunLimits::default() };
     let sweep = Arc::new(sweep);
     let held_back = with_engine_of(&sweep, &limits, async |engine| {
         let budget = engine.run.budget;
@@ -149,7 +150,7 @@ async fn what_came_up_while_a_permit_was_waited_for_is_heeded() {
 
 #[tokio::test(start_paused = true)]
 async fn the_rate_of_the_run_is_waited_for_in_turn_and_that_of_the_rule_is_not() {
-    let limits = Limits { concurrency: Some(1), rate: Some(10), ..Limits::default() };
+    let limits = RunLimits { concurrency: Some(1), rate: Some(10), ..RunLimits::default() };
     for (of_rule, of_run, others_wait) in [(20, 0, 0), (0, 20, 2000)] {
         let sweep = Arc::new(sweep());
         let found = with_engine_of(&sweep, &limits, async |engine| {
@@ -170,7 +171,7 @@ async fn the_rate_of_the_run_is_waited_for_in_turn_and_that_of_the_rule_is_not()
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_was_charged_does_not_wait_for_its_own_charge() {
-    let limits = Limits { rate: Some(10), ..Limits::default() };
+    let limits = RunLimits { rate: Some(10), ..RunLimits::default() };
     with_engine_of(&Arc::new(sweep()), &limits, async |engine| {
         engine.gates.rate = rate(10, 0);
         engine.gates.taken(50);
@@ -183,7 +184,7 @@ async fn a_batch_that_was_charged_does_not_wait_for_its_own_charge() {
 
 #[tokio::test(start_paused = true)]
 async fn documents_that_were_not_deleted_do_not_count_for_the_rates() {
-    let limits = Limits { rate: Some(10), ..Limits::default() };
+    let limits = RunLimits { rate: Some(10), ..RunLimits::default() };
     for of_rule in [None, rate(10, 0)] {
         let sweep = Arc::new(sweep());
         let held_back = with_engine_of(&sweep, &limits, async |engine| {
@@ -234,7 +235,7 @@ async fn a_batch_that_is_found_and_not_sent_leaves_its_part_of_the_limit_to_othe
         Script::new([Batch(vec![doc! { "at": 1 }]), trouble(), trouble(), Batch(vec![doc! { "_id": 1 }]), Last, refused]);
     let mut sweep = sweep_from(&script);
     (sweep.rule.limits.max_head, sweep.rule.head_index) = (Some(MS(20)), Some("at_1".into()));
-    let limits = Limits { max_deletes: Some(5), ..Limits::default() };
+    let limits = RunLimits { max_deletes: Some(5), ..RunLimits::default() };
     with_engine_of(&Arc::new(sweep), &limits, async |engine| {
         let budget = engine.run.budget;
         let permit = budget.acquire().await;
@@ -348,7 +349,7 @@ async fn the_room_is_what_the_narrowest_gate_leaves() {
         (Some(3000), None, Some(7), 7, false),
     ] {
         let sweep = Arc::new(sweep());
-        let limits = Limits { rate: of_run, ..Limits::default() };
+        let limits = RunLimits { rate: of_run, ..RunLimits::default() };
         let room = with_engine_of(&sweep, &limits, async |engine| {
             engine.outcome().batches = 1;
             engine.allowance = allowance;

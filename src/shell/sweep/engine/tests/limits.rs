@@ -12,11 +12,12 @@ use crate::base::watch;
 use crate::core::facts::Topology;
 use crate::core::plan::StopReason;
 use crate::core::plan::outcome::{End, Outcome};
+use crate::core::policy::RunLimits;
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::watch::Watches;
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::ServerError;
-use crate::shell::sweep::{Limits, RuleSweep, RunBudget, RunContext};
+use crate::shell::sweep::{RuleSweep, RunBudget, RunContext};
 use crate::testing::made_up::sweep;
 use crate::testing::scripted::Script;
 use crate::testing::scripted::ScriptedReply::{self, Batch, Error, Late, Reply};
@@ -32,8 +33,8 @@ async fn swept(
     // Documents are found by their `_id`s.
     sweep.rule.limits.max_deletes = Some(100);
     change(&mut sweep);
-    let limits = Limits { max_deletes: of_run, rate: None, concurrency: None, leases: Leases::default() };
-    let budget = RunBudget::new(Instant::now(), &limits);
+    let limits = RunLimits { max_deletes: of_run, ..RunLimits::default() };
+    let budget = RunBudget::new(Instant::now(), limits, Leases::default());
     let progress = Progress::new(Show::Nothing, 1, None);
     let progress = progress.begin("app.c", None);
     let permit = budget.acquire().await;

@@ -8,11 +8,12 @@ use crate::core::facts::{Oplog, OplogSize};
 use crate::core::plan::StopReason;
 use crate::core::plan::outcome::{End, Outcome};
 use crate::core::plan::waits::Wait;
+use crate::core::policy::RunLimits;
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::watch::Watches;
 use crate::shell::server::watch::oplog::SeenOplog;
 use crate::shell::sweep::engine::Engine;
-use crate::shell::sweep::{Limits, RunBudget, RunContext};
+use crate::shell::sweep::{RunBudget, RunContext};
 use crate::testing::made_up::sweep;
 use crate::testing::scripted::{Script, ScriptedReply};
 
@@ -77,8 +78,7 @@ async fn sweep(gate: OplogGate, stop: &Stop, meanwhile: impl AsyncFnOnce(&Arc<Sc
     ]);
     let mut sweep = sweep::sweep(&script, 100, &Leases::default(), None);
     sweep.rule.limits.max_deletes = Some(100);
-    let limits = Limits { max_deletes: None, rate: None, concurrency: None, leases: Leases::default() };
-    let budget = RunBudget::new(Instant::now(), &limits);
+    let budget = RunBudget::new(Instant::now(), RunLimits::default(), Leases::default());
     let progress = Progress::new(Show::Nothing, 1, None);
     let progress = progress.begin("app.c", None);
     let permit = budget.acquire().await;
