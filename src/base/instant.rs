@@ -16,6 +16,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[schemars(rename = "instant")]
 pub struct Instant(#[schemars(with = "String", regex(pattern = PATTERN))] pub DateTime);
 
+impl Default for Instant {
+    /// Returns the Unix epoch.
+    fn default() -> Self {
+        Self(DateTime::from_millis(0))
+    }
+}
+
 const PATTERN: &str = r"^([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z|-?[0-9]+ ms since 1970)$";
 
 impl Instant {

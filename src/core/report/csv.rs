@@ -77,7 +77,7 @@ fn cell(rule: &RuleReport, name: &str, value: Option<&Value>) -> String {
 }
 
 /// Returns the cell of a text, a number or a flat list. It is empty if the value was not measured.
-fn plain(value: &Value) -> String {
+pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

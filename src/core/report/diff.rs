@@ -75,6 +75,24 @@ pub(super) const NOT_COMPARED: [&str; 24] = [
     "writtenBytesPerDocument",
 ];
 
+/// Values of a run that are not compared: they follow from the values of its rules, or differ from run to run anyway.
+pub(super) const NOT_COMPARED_OF_RUN: [&str; 14] = [
+    "policy.path",
+    "server.recognisedBy",
+    "server.hosts",
+    "server.untested",
+    "totals.rules",
+    "totals.overlapping",
+    "totals.wouldDeleteCount",
+    "totals.remainingCount",
+    "totals.documentCount",
+    "totals.estimatedBytes",
+    "totals.oplogBytes",
+    "totals.requestUnits",
+    "totals.failed",
+    "totals.refused",
+];
+
 /// Columns of a comparison as CSV.
 const COLUMNS: [&str; 6] = ["rule", "namespace", "key", "old", "new", "difference"];
 
@@ -158,23 +176,18 @@ fn of_run(old: &Report, new: &Report) -> Vec<ValueChange> {
     unequal(None, values_of_run(old), values_of_run(new))
 }
 
-/// Returns the values of a run that are compared. The others follow from the rules, or differ in every run.
+/// Returns the values of a run that are compared.
 fn values_of_run(report: &Report) -> Vec<(String, Value)> {
-    let (server, totals) = (report.server.as_ref(), &report.totals);
-    let values = [
-        ("policy.sha256", json!(report.policy.sha256)),
-        ("server.flavor", json!(server.map(|server| &server.flavor))),
-        ("server.version", json!(server.map(|server| &server.version))),
-        ("server.topology", json!(server.map(|server| &server.topology))),
-        ("server.name", json!(server.and_then(|server| server.name.as_ref()))),
-        ("status", json!(report.status)),
-        ("exitCode", json!(report.exit_code)),
-        ("totals.expiredCount", json!(totals.expired_count)),
-        ("totals.deletedCount", json!(totals.deleted_count)),
-        ("totals.oldOrphanCount", json!(totals.old_orphan_count)),
-        ("totals.orphansDeletedCount", json!(totals.orphans_deleted_count)),
+    let Report { policy, server, status, exit_code, totals, .. } = report;
+    let run = [
+        ("policy", json!(policy)),
+        ("server", json!(server)),
+        ("status", json!(status)),
+        ("exitCode", json!(exit_code)),
+        ("totals", json!(totals)),
     ];
-    values.map(|(key, value)| (key.to_owned(), value)).into()
+    let values = run.into_iter().flat_map(|(name, value)| parts((name.to_owned(), value)));
+    values.filter(|(name, _)| !NOT_COMPARED_OF_RUN.contains(&name.as_str())).collect()
 }
 
 fn of_rule(old: &RuleReport, new: &RuleReport) -> Vec<ValueChange> {

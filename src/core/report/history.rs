@@ -39,7 +39,7 @@ pub struct History {
 }
 
 /// One recorded run. A value that was not measured is null.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Default, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "run")]
 pub struct RecordedRun {

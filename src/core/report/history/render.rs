@@ -3,7 +3,7 @@
 use super::{History, RecordedRun, trend};
 use crate::base::text::{compact, count, duration, fold, page, plural};
 use crate::core::report::aligned::{self, Tone, align};
-use crate::core::report::csv::{known, lines};
+use crate::core::report::csv::{lines, plain};
 use crate::core::report::markdown::escape;
 use crate::core::report::{Format, json};
 
@@ -121,25 +121,8 @@ fn whole(value: f64) -> String {
     compact(value.round() as u64)
 }
 
-/// Column of the CSV: its name, and the function that returns the cell of a run.
-type Column = (&'static str, fn(&RecordedRun) -> String);
-
-const CSV: [Column; 12] = [
-    ("runId", |run| run.run_id.clone()),
-    ("startedAt", |run| run.started_at.to_string()),
-    ("durationMs", |run| known(run.duration_ms)),
-    ("exitCode", |run| known(run.exit_code)),
-    ("status", |run| run.status.to_string()),
-    ("expiredCount", |run| known(run.expired_count)),
-    ("deletedCount", |run| known(run.deleted_count)),
-    ("remainingCount", |run| known(run.remaining_count)),
-    ("deletedPerSecond", |run| known(run.deleted_per_second)),
-    ("error", |run| known(run.error.as_ref())),
-    ("host", |run| known(run.host.as_ref())),
-    ("pid", |run| known(run.pid)),
-];
-
+/// Renders the values of each run by their names.
 fn csv(history: &History) -> String {
-    let rows = history.runs.iter().map(|run| CSV.iter().map(|(_, cell)| cell(run)).collect());
-    lines(CSV.iter().map(|(name, _)| *name), rows)
+    let rows = history.runs.iter().map(|run| json::values(run).values().map(plain).collect());
+    lines(json::values(&RecordedRun::default()).keys().map(String::as_str), rows)
 }

@@ -138,4 +138,8 @@ fn each_name_in_a_list_of_values_is_one_of_a_rule() {
     for name in nested.chain(&diff::FIRST).chain(&diff::LAST).chain(&diff::NOT_COMPARED).chain(&diff::MEASURED) {
         assert!(known.contains_key(*name), "{name}");
     }
+    for name in diff::NOT_COMPARED_OF_RUN {
+        let (part, name) = name.split_once('.').unwrap();
+        assert!(schema["$defs"][part]["properties"].as_object().unwrap().contains_key(name), "{part}.{name}");
+    }
 }
