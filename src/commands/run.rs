@@ -62,8 +62,7 @@ pub(super) async fn sweep(
     grant: DeleteGrant,
     mut limits: RunLimits,
     leases: Leases,
-    plan: &Plan,
-    findings: &[Findings],
+    (plan, findings): (&Plan, &[Findings]),
     held: Vec<(HeldBack, ReadHolds)>,
 ) -> Vec<RuleOutcome> {
     let mut outcomes: Vec<_> = plan.rules.iter().map(|_| RuleOutcome::NotSwept { window_closed: false }).collect();

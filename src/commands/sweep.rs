@@ -229,7 +229,7 @@ async fn sweep_plan(
             outcomes.map(|(outcome, findings)| if args.dry_run { outcome } else { not_begun(outcome, findings) }).collect();
         return Ok((findings, outcomes));
     };
-    let outcomes = run::sweep(session, deployment, grant, run, leases, plan, &findings, holds.read_so_far()).await;
+    let outcomes = run::sweep(session, deployment, grant, run, leases, (plan, &findings), holds.read_so_far()).await;
     Ok((findings, outcomes))
 }
 
