@@ -162,7 +162,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
             Level::INFO => "info",
             _ => "debug",
         };
-        let Fields { message, below, .. } = Fields::of(event);
+        let LogFields { message, below, .. } = LogFields::of(event);
         let stamp = self.0.of(metadata.level());
         let lines = std::iter::once(format!("{word}: {message}")).chain(below);
         write!(writer, "{}", page(lines.map(|line| format!("{stamp}{line}"))))
@@ -175,7 +175,7 @@ struct Json(Stamp);
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Json {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let metadata = event.metadata();
-        let fields = Fields::of(event);
+        let fields = LogFields::of(event);
         let mut line = Map::new();
         line.insert("timestamp".into(), json!(now()));
         line.insert("level".into(), json!(metadata.level().as_str()));
@@ -192,14 +192,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
 
 /// The message of an event, and its other fields, which have the names of the report.
 #[derive(Default)]
-struct Fields {
+struct LogFields {
     message: String,
     /// Lines below the message.
     below: Vec<String>,
     others: Map<String, Value>,
 }
 
-impl Fields {
+impl LogFields {
     fn of(event: &Event<'_>) -> Self {
         let mut fields = Self::default();
         event.record(&mut fields);
@@ -224,7 +224,7 @@ fn without_numbers(text: &str) -> String {
     })
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let text = format!("{value:?}");
         if field.name() == "message" {

@@ -27,7 +27,7 @@ use crate::shell::archive::disk::{Disk, RealDisk};
 use crate::shell::archive::reader::{self, Stored, Verified};
 use crate::shell::server::look::privileges;
 use crate::shell::server::own::insert::Put;
-use crate::shell::server::own::put_back::{Present, Target};
+use crate::shell::server::own::put_back::{Present, RestoreTarget};
 use crate::shell::server::{Deployment, connect};
 
 /// Maximum number of documents that are looked up and inserted at a time, and their maximum size together.
@@ -43,7 +43,7 @@ const MAX_BILLED_CHUNK: MaxChunk = (100, 1024 * 1024);
 const MAX_LAST_WAIT: Duration = stop::MAX_TIME_TO_END;
 
 /// A file of the archive and the collection to restore it to.
-pub(super) struct Part {
+pub(super) struct RestorePart {
     file: Verified,
     to: Namespace,
 }
@@ -88,7 +88,7 @@ pub(super) async fn restored(
     deployment: &Deployment,
     stop: &Stop,
     args: &RestoreArgs,
-    (stored, parts): (Stored, Vec<Part>),
+    (stored, parts): (Stored, Vec<RestorePart>),
     begun: Instant,
 ) -> (RestoreReport, Vec<String>) {
     let (mut namespaces, mut made) = (Vec::new(), Vec::new());
@@ -105,7 +105,7 @@ pub(super) async fn restored(
         let mut done = Put::default();
         let present = if args.replace { Present::Replace } else { Present::Keep };
         let looked = stop.or_fail("nothing was inserted there", async {
-            let target = Target::open(deployment, &part.to, present, args.dry_run).await;
+            let target = RestoreTarget::open(deployment, &part.to, present, args.dry_run).await;
             target.map_err(|cause| Failure::cannot_run(format!("looking at the collection: {cause}; nothing was inserted there")))
         });
         let ended = match looked.await {
@@ -143,7 +143,11 @@ pub(super) async fn restored(
 }
 
 /// Reads the selected files of the archive and verifies their checksums.
-pub(super) async fn verify(options: &Common, args: &RestoreArgs, disk: Arc<dyn Disk>) -> Result<(Stored, Vec<Part>), Failure> {
+pub(super) async fn verify(
+    options: &Common,
+    args: &RestoreArgs,
+    disk: Arc<dyn Disk>,
+) -> Result<(Stored, Vec<RestorePart>), Failure> {
     let shown = args.archive.display().to_string();
     let unreadable =
         move |why: String| Failure::cannot_run(format!("reading the archive `{shown}`: {why}; nothing was inserted"));
@@ -165,7 +169,7 @@ pub(super) async fn verify(options: &Common, args: &RestoreArgs, disk: Arc<dyn D
     })?;
     let parts = verified.into_iter().map(|file| {
         let moved = moves.iter().find(|(from, _)| *from == file.namespace);
-        Part { to: moved.map_or_else(|| file.namespace.clone(), |(_, to)| to.clone()), file }
+        RestorePart { to: moved.map_or_else(|| file.namespace.clone(), |(_, to)| to.clone()), file }
     });
     Ok((stored, parts.collect()))
 }
@@ -190,7 +194,7 @@ fn moves(args: &RestoreArgs, stored: &Stored) -> Result<Vec<(Namespace, Namespac
     args.namespace.iter().map(read).collect()
 }
 
-async fn ask(stop: &Stop, deployment: &Deployment, parts: &[Part]) -> anyhow::Result<()> {
+async fn ask(stop: &Stop, deployment: &Deployment, parts: &[RestorePart]) -> anyhow::Result<()> {
     let shown = page(parts.iter().map(|part| format!("  {}: {}", part.to, plural(part.file.documents, "document"))));
     let total: u64 = parts.iter().map(|part| part.file.documents).sum();
     let (documents, collections) = (plural(total, "document"), plural(parts.len() as u64, "collection"));
@@ -205,13 +209,13 @@ async fn ask(stop: &Stop, deployment: &Deployment, parts: &[Part]) -> anyhow::Re
 /// Errors: the reason, if not all of it could be restored.
 async fn put(
     deployment: &Deployment,
-    mut target: Target<'_>,
+    mut target: RestoreTarget<'_>,
     present: Present,
     stop: &Stop,
-    part: Part,
+    part: RestorePart,
     done: &mut Put,
 ) -> Result<(), String> {
-    let Part { mut file, to } = part;
+    let RestorePart { mut file, to } = part;
     let places = std::mem::take(&mut file.segments);
     let mut places: Vec<_> = places.into_iter().collect();
     // If a document was archived in several states, the last one counts: without --replace the first insert wins, with it the

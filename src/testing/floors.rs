@@ -193,6 +193,23 @@ fn below_the_commands_only_reports_know_reports() {
     assert!(knowing.is_empty(), "imports of reports:\n{}", knowing.join("\n"));
 }
 
+/// A name stands for one thing: whoever searches for a type finds one.
+#[test]
+fn each_type_of_the_product_has_a_name_of_its_own() {
+    const KINDS: [&str; 4] = ["struct", "enum", "trait", "type"];
+    let modules = modules();
+    let mut named: BTreeMap<String, Vec<&String>> = BTreeMap::new();
+    for (module, tokens) in modules.iter().filter(|(module, _)| !is_for_tests(module)) {
+        let words: Vec<String> = tokens.iter().map(ToString::to_string).collect();
+        for pair in words.windows(2).filter(|pair| KINDS.contains(&pair[0].as_str())) {
+            named.entry(pair[1].clone()).or_default().push(module);
+        }
+    }
+    assert!(named.len() > 300, "{}", named.len());
+    named.retain(|_, modules| modules.len() > 1);
+    assert!(named.is_empty(), "types of one name: {named:#?}");
+}
+
 /// A module and the files of its own folder may use each other: only circles that leave the folder count.
 #[test]
 fn no_two_files_import_each_other() {

@@ -35,13 +35,13 @@ pub(super) struct Queue<S>(Arc<Shared<S>>);
 #[derive(Debug)]
 struct Shared<S> {
     stream: S,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueuedTexts>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    texts: VecDeque<Text>,
+struct QueuedTexts {
+    texts: VecDeque<QueuedText>,
     bytes: usize,
     /// Number of texts that were accepted.
     accepted: u64,
@@ -56,17 +56,17 @@ struct Waiting {
 }
 
 #[derive(Debug)]
-struct Text {
+struct QueuedText {
     bytes: Vec<u8>,
     /// Whether it replaces the lines that change, and nothing else.
     is_frame: bool,
 }
 
-impl Waiting {
+impl QueuedTexts {
     fn push(&mut self, bytes: Vec<u8>, is_frame: bool) {
         self.bytes += bytes.len();
         self.accepted += 1;
-        self.texts.push_back(Text { bytes, is_frame });
+        self.texts.push_back(QueuedText { bytes, is_frame });
     }
 
     fn is_done(&self) -> bool {

@@ -44,10 +44,10 @@ async fn restored(file: Verified, present: Present, there: &[Document]) -> (Put,
         model.put("app.c", &document["_id"].clone(), Some(document.clone()));
     }
     let deployment = Client::new(&model, "sweeper").deployment("run");
-    let target = Target::open(&deployment, &namespace("c"), present, false).await.unwrap().unwrap();
+    let target = RestoreTarget::open(&deployment, &namespace("c"), present, false).await.unwrap().unwrap();
     let mut done = Put::default();
     let (_signals, signals) = watch::channel(None);
-    let part = Part { file, to: namespace("c") };
+    let part = RestorePart { file, to: namespace("c") };
     put(&deployment, target, present, &Stop::by(signals), part, &mut done).await.unwrap();
     let mut documents = model.documents("app.c");
     documents.sort_by_key(|document| document.get_i32("_id").unwrap());

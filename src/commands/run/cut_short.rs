@@ -6,7 +6,7 @@ use tracing::warn;
 
 use crate::base::instant::millis;
 use crate::commands::session::Session;
-use crate::commands::session::so_far::{Known, RuleState};
+use crate::commands::session::so_far::{KnownSoFar, RuleState};
 use crate::core::plan::Status;
 use crate::core::plan::findings::Remaining;
 use crate::core::plan::outcome::{End, RuleOutcome, Stopped, Swept};
@@ -39,7 +39,7 @@ pub(crate) fn report(session: &Session, limits: RunLimits, dry_run: bool, why: &
     Report::new(record, rules).billed(deployment.and_then(Deployment::units_spent))
 }
 
-fn of_plan(known: &Known, reason: StopReason, deployment: Option<&Deployment>, why: &str) -> Vec<RuleReport> {
+fn of_plan(known: &KnownSoFar, reason: StopReason, deployment: Option<&Deployment>, why: &str) -> Vec<RuleReport> {
     let outcome = |index| match known.rules.get(&index) {
         None => RuleOutcome::NotSwept { window_closed: false },
         Some(RuleState::Waits) => RuleOutcome::NotBegun(Stopped { reason, lease_lost: None }),

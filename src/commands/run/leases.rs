@@ -29,14 +29,14 @@ struct Held {
 }
 
 /// A collection of leases.
-struct Collection {
+struct LeaseCollection {
     namespace: Namespace,
     /// Whether it is the collection of `lock`, in which each rule has a lease; otherwise it is a journal, in which only rules
     /// with children have one.
     is_lock: bool,
 }
 
-impl Collection {
+impl LeaseCollection {
     /// Returns the collections that a plan needs. Every run takes them in the order of their names, so that two runs never wait
     /// for each other.
     fn all(lock: Option<&Namespace>, plan: &Plan) -> Vec<Self> {
@@ -82,7 +82,7 @@ impl HeldLeases {
         plan: &mut Plan,
     ) -> Result<Self, Failure> {
         let mut held = Self(Vec::new());
-        for collection in Collection::all(lock, plan) {
+        for collection in LeaseCollection::all(lock, plan) {
             let of_collection = Held::open(deployment, &collection, &wait.session.id);
             let taken = of_collection.take_all(&collection, wait, plan).await;
             held.0.push(of_collection);
@@ -106,14 +106,14 @@ impl HeldLeases {
 }
 
 impl Held {
-    fn open(deployment: &Deployment, collection: &Collection, run_id: &str) -> Self {
+    fn open(deployment: &Deployment, collection: &LeaseCollection, run_id: &str) -> Self {
         let keeper = Arc::new(Keeper::new(deployment, &collection.namespace, run_id));
         let heartbeat = tokio::spawn(machine::here(Keeper::keep(keeper.clone())));
         Self { keeper, heartbeat }
     }
 
     /// Takes the leases of a collection, and waits until they can be relied on.
-    async fn take_all(&self, collection: &Collection, wait: &LockWait<'_>, plan: &mut Plan) -> Result<(), Failure> {
+    async fn take_all(&self, collection: &LeaseCollection, wait: &LockWait<'_>, plan: &mut Plan) -> Result<(), Failure> {
         let needing = plan.rules.iter().filter(|planned| collection.is_needed_by(planned));
         let namespaces: BTreeSet<Namespace> = needing.map(|planned| planned.namespace.clone()).collect();
         let mut clock = None;

@@ -18,14 +18,14 @@ const MAX_BYTES: u64 = 64 << 10;
 /// by then.
 #[derive(Clone)]
 pub(crate) struct Uri {
-    place: Place,
+    place: UriSource,
     /// The password that a person has typed, for this run and the next ones.
     typed: Arc<OnceLock<String>>,
 }
 
 /// Place of a connection string.
 #[derive(Clone)]
-enum Place {
+enum UriSource {
     Text(String),
     /// A file, and the option or key that names it.
     File(PathBuf, &'static str),
@@ -39,7 +39,7 @@ impl Uri {
     /// Returns the connection string that the command line or the environment gives.
     pub(crate) fn given(options: &Common) -> Option<Self> {
         if let Some(path) = &options.uri_file {
-            return Some(Self::at(Place::File(path.clone(), "--uri-file")));
+            return Some(Self::at(UriSource::File(path.clone(), "--uri-file")));
         }
         let uri = options.uri.as_ref()?;
         let of_environment = || std::env::var_os("MONGODB_URI").is_some_and(|uri| uri.is_empty());
@@ -50,22 +50,22 @@ impl Uri {
     pub(crate) fn of_policy(path: &str, connection: &Connection) -> Self {
         match (&connection.uri, &connection.uri_file) {
             (Some(uri), _) => Self::text(uri, "`connection.uri` of the policy"),
-            (None, Some(path)) => Self::at(Place::File(path.clone(), "connection.uriFile")),
-            (None, None) => Self::at(Place::Missing(path.to_owned())),
+            (None, Some(path)) => Self::at(UriSource::File(path.clone(), "connection.uriFile")),
+            (None, None) => Self::at(UriSource::Missing(path.to_owned())),
         }
     }
 
     /// The connection string of a run that is connected to a model.
     #[cfg(test)]
     pub(crate) fn none() -> Self {
-        Self::at(Place::Missing(String::new()))
+        Self::at(UriSource::Missing(String::new()))
     }
 
     fn text(uri: &str, name: &'static str) -> Self {
-        Self::at(if uri.is_empty() { Place::Empty(name) } else { Place::Text(uri.to_owned()) })
+        Self::at(if uri.is_empty() { UriSource::Empty(name) } else { UriSource::Text(uri.to_owned()) })
     }
 
-    fn at(place: Place) -> Self {
+    fn at(place: UriSource) -> Self {
         Self { place, typed: Arc::default() }
     }
 
@@ -75,19 +75,19 @@ impl Uri {
     /// ask at.
     pub(crate) fn require(&self) -> Result<String, Failure> {
         let uri = match &self.place {
-            Place::Text(uri) => uri.clone(),
-            Place::File(path, name) => read(path).map_err(|why| {
+            UriSource::Text(uri) => uri.clone(),
+            UriSource::File(path, name) => read(path).map_err(|why| {
                 Failure::usage(format!(
                     "reading the connection string of {name} from `{}`: {why}; nothing was contacted",
                     path.display()
                 ))
             })?,
-            Place::Empty(name) => {
+            UriSource::Empty(name) => {
                 let failure =
                     Failure::usage(format!("connecting: {name} is empty; expected a connection string; nothing was contacted"));
                 return Err(failure.hint("is the shell variable unset? the policy's connection string is used only if --uri and MONGODB_URI are left out"));
             }
-            Place::Missing(policy) => {
+            UriSource::Missing(policy) => {
                 let failure =
                     Failure::usage(format!("connecting: policy `{policy}` has no `connection.uri`; nothing was contacted"));
                 return Err(

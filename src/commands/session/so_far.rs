@@ -18,10 +18,10 @@ pub(crate) struct SoFar {
     /// The saved audit that approved the sweep.
     approved: OnceLock<PlanReport>,
     /// Empty until there is a plan.
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<KnownSoFar>>,
 }
 
-pub(crate) struct Known {
+pub(crate) struct KnownSoFar {
     pub plan: Plan,
     /// The findings before the first delete; empty ones until the rules are looked at.
     pub findings: Vec<Findings>,
@@ -49,7 +49,7 @@ impl SoFar {
         let none = || vec![Findings::default(); plan.rules.len()];
         let findings = if findings.is_empty() { none() } else { findings.to_vec() };
         let rules = (0..plan.rules.len()).map(|index| (index, RuleState::Waits)).collect();
-        *self.known.lock() = Some(Known { plan: plan.clone(), findings, rules, has_begun: false });
+        *self.known.lock() = Some(KnownSoFar { plan: plan.clone(), findings, rules, has_begun: false });
     }
 
     /// Notes that the rules at these places of the plan are about to be swept.
@@ -82,7 +82,7 @@ impl SoFar {
     }
 
     /// Returns what is known by now; `None` without a plan.
-    pub(crate) fn known(&self) -> MutexGuard<'_, Option<Known>> {
+    pub(crate) fn known(&self) -> MutexGuard<'_, Option<KnownSoFar>> {
         self.known.lock()
     }
 }

@@ -22,7 +22,7 @@ use crate::shell::sweep::asked_reason;
 const LOOKED_AT_ONCE: usize = 4;
 
 /// The look at the namespaces of a run, which goes over all of them several times.
-struct Looking<'a> {
+struct FieldSearch<'a> {
     session: &'a Session,
     deployment: &'a Deployment,
     /// Whether the report names the namespaces that lack what documents in others have.
@@ -40,7 +40,7 @@ struct Looking<'a> {
 
 /// One turn of the look.
 #[derive(Debug, Clone, Copy)]
-enum Turn {
+enum FieldTurn {
     /// Looks at the first documents.
     Sample,
     /// Searches for the names that no sample had.
@@ -64,7 +64,7 @@ pub(crate) async fn look<'a>(
     for_all: bool,
     of_rule: impl Fn(&'a PlannedRule) -> Option<&'a SweepRule>,
 ) -> Vec<Findings> {
-    let looking = &Looking {
+    let looking = &FieldSearch {
         session,
         deployment,
         for_all,
@@ -82,7 +82,7 @@ pub(crate) async fn look<'a>(
         findings
     };
     let mut looked: Vec<Findings> = plan.rules.iter().zip(&rules).map(begin).collect();
-    for turn in [Turn::Sample, Turn::Search, Turn::Names] {
+    for turn in [FieldTurn::Sample, FieldTurn::Search, FieldTurn::Names] {
         let looks = stream::iter(rules.iter().zip(looked)).map(|(rule, findings)| async move {
             match rule {
                 Some(rule) => looking.one(rule, findings, turn).await,
@@ -114,13 +114,13 @@ fn asked(deployment: &Deployment, planned: &PlannedRule, for_all: bool, is_stric
     fields.map(|field| UnknownField { field, is_known: false, similar: None, is_elsewhere: false, is_strict }).collect()
 }
 
-impl Looking<'_> {
+impl FieldSearch<'_> {
     fn is_known(&self, rule: &str, field: &NamedField) -> bool {
         self.found.borrow().contains(&(rule.to_owned(), field.identity().to_owned()))
     }
 
     /// Takes one turn at a namespace, and returns its findings without the fields that were found.
-    async fn one(&self, rule: &SweepRule, mut findings: Findings, turn: Turn) -> Findings {
+    async fn one(&self, rule: &SweepRule, mut findings: Findings, turn: FieldTurn) -> Findings {
         if findings.decides.unknown_fields.is_empty() || findings.decides.obstacle.is_some() {
             return findings;
         }
@@ -161,29 +161,29 @@ impl Looking<'_> {
         deployment: &Deployment,
         rule: &SweepRule,
         fields: &[UnknownField],
-        turn: Turn,
+        turn: FieldTurn,
     ) -> Result<Vec<UnknownField>> {
         if !self.for_all && fields.iter().all(|field| self.is_known(&rule.name, &field.field)) {
             return Ok(Vec::new());
         }
         let sampled = match turn {
-            Turn::Sample => match self.sampled(deployment, rule, fields).await? {
+            FieldTurn::Sample => match self.sampled(deployment, rule, fields).await? {
                 Some(sampled) => sampled,
                 None => return Ok(Vec::new()),
             },
-            Turn::Search | Turn::Names => Vec::new(),
+            FieldTurn::Search | FieldTurn::Names => Vec::new(),
         };
         let mut unknown = Vec::new();
         for (number, field) in fields.iter().enumerate() {
             let mut field = field.clone();
             let looked = match turn {
-                Turn::Sample => Ok(sampled[number]),
+                FieldTurn::Sample => Ok(sampled[number]),
                 _ if self.is_known(&rule.name, &field.field) => Ok(FieldPresence::default()),
-                Turn::Search => {
+                FieldTurn::Search => {
                     let time = if is_needed(&field) { &self.time } else { &self.time_for_others };
                     fields::search(deployment, rule, &field.field, field.is_known, time).await
                 }
-                Turn::Names => {
+                FieldTurn::Names => {
                     // Without such a name the finding is the same.
                     field.similar = fields::similar(deployment, rule, &field.field).await.unwrap_or_default();
                     Ok(FieldPresence::default())

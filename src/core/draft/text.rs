@@ -29,7 +29,7 @@ pub(crate) struct DraftRule {
 }
 
 /// A line of the policy, and the comment behind it; without one if that is empty.
-type Line = (String, &'static str);
+type DraftLine = (String, &'static str);
 
 impl Draft {
     /// Default of [`Draft::max_delete_percent`].
@@ -70,7 +70,7 @@ impl Draft {
 
 impl DraftRule {
     /// Returns the lines of the rule. Only the first rule explains its keys, and shows those that it could have as well.
-    fn lines(&self, is_first: bool) -> Vec<Line> {
+    fn lines(&self, is_first: bool) -> Vec<DraftLine> {
         let is_series = self.field.is_none();
         let field = self.field.as_ref().map_or("    # field:".to_owned(), |field| format!("    field: {}", text(field)));
         let ttl_field = self.ttl_field.as_ref().map(|name| format!("    ttlField: {}", text(name)));
@@ -89,7 +89,7 @@ impl DraftRule {
             ttl_field.or(example("    # ttlField: ttl")).map(|entry| (entry, "overrides it for its document, in seconds")),
             example("    # filter: {status: done}").map(|entry| (entry, "only these; MongoDB's query language")),
         ];
-        let explained = |(entry, comment): Line| {
+        let explained = |(entry, comment): DraftLine| {
             let explains = is_first || entry.trim_start().starts_with('#');
             (entry, if explains { comment } else { "" })
         };

@@ -11,7 +11,7 @@ use bson::Bson;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use load::Load;
+use load::EstimatedLoad;
 pub use load::{CountedChildren, oplog_bytes_per_document};
 
 use super::SweepRule;
@@ -104,10 +104,10 @@ impl Estimate {
     pub fn of(rule: &SweepRule, facts: &EstimateFacts) -> Self {
         let SweepRule { selection, limits, .. } = rule;
         let has_oplog = *facts.oplog != OplogLook::None;
-        let load = |documents: u64| Load::of(rule, facts, documents);
-        let oplog_bytes = |load: &Load| load.oplog_bytes.filter(|_| has_oplog);
+        let load = |documents: u64| EstimatedLoad::of(rule, facts, documents);
+        let oplog_bytes = |load: &EstimatedLoad| load.oplog_bytes.filter(|_| has_oplog);
         let rate = [limits.rate, facts.run.rate].into_iter().flatten().min().map(f64::from);
-        let seconds_of = |load: &Load| {
+        let seconds_of = |load: &EstimatedLoad| {
             let unlimited = load.seconds?;
             // Parents and children share the rate.
             let at_rate = rate.map_or(Some(0.0), |rate| Some((load.documents + load.children?) as f64 / rate))?.max(unlimited);

@@ -53,17 +53,17 @@ impl Comparison {
 /// Left out are comparisons that no single type is known for: of two fields with each other, with null, and with the least and
 /// the greatest key.
 pub fn of_filter(filter: &Document, variables: &[Variable]) -> Vec<Comparison> {
-    let mut walk = Walk { variables, found: Vec::new() };
-    walk.query(filter, &Place::default(), false);
+    let mut walk = ComparisonWalk { variables, found: Vec::new() };
+    walk.query(filter, &ComparedPath::default(), false);
     walk.found
 }
 
 /// A place in documents: dotted paths, each the path of a field in the elements of the array before it. An empty one stands for
 /// the elements themselves.
 #[derive(Debug, Clone, Default)]
-struct Place(Vec<String>);
+struct ComparedPath(Vec<String>);
 
-impl Place {
+impl ComparedPath {
     fn then(&self, name: &str) -> Self {
         Self([self.0.as_slice(), &[name.to_owned()]].concat())
     }
@@ -106,13 +106,13 @@ impl Place {
     }
 }
 
-struct Walk<'a> {
+struct ComparisonWalk<'a> {
     variables: &'a [Variable],
     found: Vec<Comparison>,
 }
 
-impl Walk<'_> {
-    fn query(&mut self, query: &Document, above: &Place, is_negated: bool) {
+impl ComparisonWalk<'_> {
+    fn query(&mut self, query: &Document, above: &ComparedPath, is_negated: bool) {
         for (key, value) in query {
             match key.as_str() {
                 "$and" | "$or" => documents(value).for_each(|branch| self.query(branch, above, is_negated)),
@@ -125,7 +125,7 @@ impl Walk<'_> {
         }
     }
 
-    fn field(&mut self, place: &Place, condition: &Bson, is_negated: bool) {
+    fn field(&mut self, place: &ComparedPath, condition: &Bson, is_negated: bool) {
         match operators(condition) {
             None => self.equality(place, condition, is_negated),
             Some(operators) => {
@@ -135,7 +135,7 @@ impl Walk<'_> {
         }
     }
 
-    fn operators(&mut self, place: &Place, operators: &Document, is_negated: bool) {
+    fn operators(&mut self, place: &ComparedPath, operators: &Document, is_negated: bool) {
         for (operator, operand) in operators {
             match (operator.as_str(), operand) {
                 ("$eq", value) => self.equality(place, value, is_negated),
@@ -169,7 +169,7 @@ impl Walk<'_> {
 
     /// Adds a comparison for equality, and what is inside the value: a sub-document or an array equals only one with the same
     /// values.
-    fn equality(&mut self, place: &Place, value: &Bson, is_negated: bool) {
+    fn equality(&mut self, place: &ComparedPath, value: &Bson, is_negated: bool) {
         self.value(place, value, is_negated);
         match value {
             Bson::Document(inside) => inside.iter().for_each(|(name, value)| self.inside(&place.inside(name), value, is_negated)),
@@ -178,7 +178,7 @@ impl Walk<'_> {
         }
     }
 
-    fn inside(&mut self, place: &Place, value: &Bson, is_negated: bool) {
+    fn inside(&mut self, place: &ComparedPath, value: &Bson, is_negated: bool) {
         let from = self.found.len();
         self.equality(place, value, is_negated);
         for found in &mut self.found[from..] {
@@ -190,7 +190,7 @@ impl Walk<'_> {
         }
     }
 
-    fn value(&mut self, place: &Place, value: &Bson, is_negated: bool) {
+    fn value(&mut self, place: &ComparedPath, value: &Bson, is_negated: bool) {
         let value_type = match value {
             Bson::RegularExpression(_) => Some(ValueType::String),
             value => ValueType::of(value),
@@ -200,7 +200,7 @@ impl Walk<'_> {
         }
     }
 
-    fn add(&mut self, place: &Place, value_type: ValueType, is_negated: bool, value: Option<&Bson>) {
+    fn add(&mut self, place: &ComparedPath, value_type: ValueType, is_negated: bool, value: Option<&Bson>) {
         let (meant, texts, is_mistake) = self.mistake(value);
         let path = place.path();
         self.enter(Comparison {
@@ -270,7 +270,7 @@ impl Walk<'_> {
 
     /// Adds the comparisons of a schema. Its limits for numbers, strings and lists are met by a value of any other type.
     fn schema(&mut self, schema: &Bson, path: &str, is_negated: bool) {
-        let place = Place(vec![path.to_owned()]);
+        let place = ComparedPath(vec![path.to_owned()]);
         for (key, value) in schema.as_document().into_iter().flatten() {
             match (key.as_str(), value) {
                 ("enum", Bson::Array(values)) if !path.is_empty() => {

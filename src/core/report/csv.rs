@@ -13,10 +13,10 @@ use crate::core::audit::figures::AuditReport;
 const OF_RUN: [&str; 6] = ["runId", "command", "dryRun", "asOf", "startedAt", "exitCode"];
 
 /// Value of a rule with a cell of its own: its name, and the function that returns the cell.
-type Nested = (&'static str, fn(&RuleReport) -> String);
+type NestedCell = (&'static str, fn(&RuleReport) -> String);
 
 /// Values that are no text, number or flat list of them.
-pub(super) const NESTED: [Nested; 11] = [
+pub(super) const NESTED: [NestedCell; 11] = [
     ("predicate", |rule| known(rule.predicate.as_ref())),
     ("heldBy", |rule| list(rule.held_by.iter().flatten(), |held| format!("{}={}", held.key, held.count))),
     ("estimate", |rule| list(rule.estimate.iter().flat_map(estimate::named), |(name, value)| format!("{name}={value}"))),

@@ -18,13 +18,13 @@ use super::tracked::Tracked;
 const MAX_LINE: u64 = 1024 * 1024;
 
 /// A journal that is written.
-pub(super) struct Journal {
+pub(super) struct ArchiveJournal {
     file: Tracked,
     /// Whether a sync has failed, or the rest of a line could not be removed.
     pub is_broken: bool,
 }
 
-impl Journal {
+impl ArchiveJournal {
     /// Creates the journal, and locks it for as long as it is open.
     pub(super) fn create(disk: &dyn Disk, path: PathBuf) -> io::Result<Self> {
         let file = Tracked::create(disk, path)?;
@@ -52,7 +52,7 @@ impl Journal {
 
 /// The contents of a journal.
 #[derive(Debug, Default)]
-pub(super) struct Recorded {
+pub(super) struct RecordedJournal {
     /// Id and start of the run.
     pub run: Option<(String, String)>,
     pub files: Vec<(FileRecord, Vec<Segment>)>,
@@ -63,10 +63,10 @@ pub(super) struct Recorded {
 /// Reads a journal up to the first line that a crash has not left whole.
 ///
 /// Errors: a line is damaged in a way that no crash explains.
-pub(super) fn read(file: &dyn ReadFile) -> Result<Recorded, String> {
+pub(super) fn read(file: &dyn ReadFile) -> Result<RecordedJournal, String> {
     let length = file.length().map_err(|cause| format!("`{JOURNAL}`: {cause}"))?;
     let mut bytes = BufReader::new(Bytes { file, offset: 0, length });
-    let mut recorded = Recorded { is_whole: true, ..Recorded::default() };
+    let mut recorded = RecordedJournal { is_whole: true, ..RecordedJournal::default() };
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for number in 1.. {
         let mut text = Vec::new();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::directory::{self, Contents, JOURNAL, MANIFEST};
 use super::disk::Disk;
-use super::journal::{self, Recorded};
+use super::journal::{self, RecordedJournal};
 use super::manifest::{FileRecord, FileTotals, Manifest};
 use super::names::{collection_files, is_run_name};
 use super::stored_file::StoredFile;
@@ -55,7 +55,7 @@ pub fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<Stored, String> {
     let mut losses = Vec::new();
     match &journal {
         None => losses.push(format!("`{JOURNAL}` is missing; what it said was taken from the other files")),
-        Some(Recorded { is_whole: false, .. }) => {
+        Some(RecordedJournal { is_whole: false, .. }) => {
             losses
                 .push(format!("`{JOURNAL}` is cut off or damaged at its end; what it said there was taken from the other files"));
         }
@@ -64,7 +64,7 @@ pub fn open(disk: Arc<dyn Disk>, path: &Path) -> Result<Stored, String> {
     let complete = manifest.is_some();
     let is_listed = complete && journal.is_some();
     let run = match (&journal, &manifest) {
-        (Some(Recorded { run: Some(run), .. }), _) => Some(run.clone()),
+        (Some(RecordedJournal { run: Some(run), .. }), _) => Some(run.clone()),
         (_, manifest) => manifest.as_ref().map(|manifest| (manifest.run_id.clone(), manifest.started_at.clone())),
     };
     let (run_id, started_at) = run.unzip();
@@ -107,7 +107,7 @@ fn empty() -> Stored {
 /// Compares the journal of a complete archive with its manifest.
 ///
 /// Errors: they differ.
-fn compare(journal: &Recorded, manifest: &Manifest) -> Result<(), String> {
+fn compare(journal: &RecordedJournal, manifest: &Manifest) -> Result<(), String> {
     if !journal.is_whole {
         return Err(format!("`{JOURNAL}` is damaged, although the run has ended"));
     }

@@ -43,9 +43,9 @@ impl Tracked {
     /// Returns a writer of bytes that do not count as written yet; [`Tracked::cut`] removes them. `whole` has the bytes before.
     ///
     /// Errors: something else has written to the file.
-    pub(super) fn part(&self, whole: Sha256) -> io::Result<Part<'_>> {
+    pub(super) fn part(&self, whole: Sha256) -> io::Result<FilePart<'_>> {
         self.check_length(self.length)?;
-        Ok(Part { file: self.file.as_ref(), length: 0, sha256: Sha256::new(), whole })
+        Ok(FilePart { file: self.file.as_ref(), length: 0, sha256: Sha256::new(), whole })
     }
 
     /// Checks that the path still leads to this file and that the file has this length. Writes to a removed file succeed but are
@@ -72,14 +72,14 @@ impl Tracked {
 }
 
 /// Appends to a file, and computes the length and the checksum of what it appends, and the checksum of the file.
-pub(super) struct Part<'a> {
+pub(super) struct FilePart<'a> {
     file: &'a dyn WriteFile,
     pub length: u64,
     pub sha256: Sha256,
     pub whole: Sha256,
 }
 
-impl Write for Part<'_> {
+impl Write for FilePart<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.append(bytes)?;
         self.sha256.update(bytes);

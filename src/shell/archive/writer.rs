@@ -12,11 +12,11 @@ use sha2::{Digest, Sha256};
 use super::directory::{JOURNAL, MANIFEST, NEW_MANIFEST};
 use super::disk::{Disk, RealDisk};
 use super::frame;
-use super::journal::Journal;
+use super::journal::ArchiveJournal;
 use super::manifest::{FORMAT, FileRecord, FileTotals, Line, Manifest, RuleTotals, Segment};
 use super::names;
 use super::seal::Seal;
-use super::tracked::{Part, Tracked, create_directory};
+use super::tracked::{FilePart, Tracked, create_directory};
 use crate::base::instant::rfc3339;
 use crate::base::text;
 use crate::core::policy::namespace::Namespace;
@@ -36,7 +36,7 @@ pub struct Archive {
 }
 
 struct Begun {
-    journal: Arc<Mutex<Journal>>,
+    journal: Arc<Mutex<ArchiveJournal>>,
     /// One file for each namespace, shared by all rules: the position in the file tells which of two states of a document is the
     /// later one.
     files: BTreeMap<Namespace, SharedFile>,
@@ -90,9 +90,9 @@ impl Archive {
         Ok(file)
     }
 
-    fn begin_journal(&self) -> io::Result<Arc<Mutex<Journal>>> {
+    fn begin_journal(&self) -> io::Result<Arc<Mutex<ArchiveJournal>>> {
         create_directory(self.disk.as_ref(), &self.path)?;
-        let mut journal = Journal::create(self.disk.as_ref(), self.path.join(JOURNAL))?;
+        let mut journal = ArchiveJournal::create(self.disk.as_ref(), self.path.join(JOURNAL))?;
         journal.append(&Line::Run { format: FORMAT, run_id: self.run_id.clone(), started_at: rfc3339(self.started_at) })?;
         Ok(Arc::new(Mutex::new(journal)))
     }
@@ -134,7 +134,7 @@ pub struct ArchiveFile {
     file: Tracked,
     record: FileRecord,
     compression: Compression,
-    journal: Arc<Mutex<Journal>>,
+    journal: Arc<Mutex<ArchiveJournal>>,
     segments: u64,
     documents: u64,
     bytes: u64,
@@ -155,7 +155,7 @@ impl ArchiveFile {
         compression: Compression,
         metadata: &str,
         of_children: bool,
-        journal: Arc<Mutex<Journal>>,
+        journal: Arc<Mutex<ArchiveJournal>>,
     ) -> io::Result<Self> {
         let (file, metadata_file) = names::collection_files(namespace, compression);
         let directory = run.join(&namespace.database);
@@ -229,7 +229,7 @@ impl ArchiveFile {
         let offset = self.file.length;
         let mut part = BufWriter::with_capacity(WRITE_BYTES, self.file.part(self.sha256.clone())?);
         frame::compress_into(&documents, self.compression, &mut part)?;
-        let Part { length, sha256, whole, .. } = part.into_inner().map_err(IntoInnerError::into_error)?;
+        let FilePart { length, sha256, whole, .. } = part.into_inner().map_err(IntoInnerError::into_error)?;
         self.file.sync()?;
         self.file.check(offset + length)?;
         let sha256 = text::hex(&sha256.finalize());

@@ -139,11 +139,11 @@ pub(crate) fn occupant(lease: &Document) -> Occupant {
 /// The leases of this run on one namespace, as the sweep sees them: each of them has to stand. There are two where the policy has
 /// `lock`, and the journal of the rule's children is another collection.
 #[derive(Debug, Clone)]
-pub(crate) struct Lease(Vec<Part>);
+pub(crate) struct Lease(Vec<ClockPart>);
 
 /// A lease in one collection.
 #[derive(Debug, Clone)]
-struct Part {
+struct ClockPart {
     renewed: watch::Receiver<Option<ServerTime>>,
     unanswered: Arc<AtomicBool>,
     wanted: Arc<Notify>,
@@ -165,7 +165,7 @@ impl Lease {
 
     /// Has the lease renewed at once, with a new reading of the server's clock, and waits for that or for the end of the lease.
     pub(crate) async fn renew(&self) {
-        join_all(self.0.iter().map(Part::renew)).await;
+        join_all(self.0.iter().map(ClockPart::renew)).await;
     }
 
     /// Whether another run may hold the lease by now.
@@ -179,7 +179,7 @@ impl Lease {
     }
 
     fn left(&self) -> Duration {
-        self.0.iter().map(Part::left).min().unwrap_or_default()
+        self.0.iter().map(ClockPart::left).min().unwrap_or_default()
     }
 
     fn why_over(&self) -> String {
@@ -190,7 +190,7 @@ impl Lease {
     }
 }
 
-impl Part {
+impl ClockPart {
     async fn renew(&self) {
         let mut renewed = self.renewed.clone();
         renewed.mark_unchanged();
@@ -244,7 +244,7 @@ impl Renewals {
     /// Returns the lease.
     pub(crate) fn lease(&self) -> Lease {
         let (unanswered, wanted) = (self.unanswered.clone(), self.wanted.clone());
-        Lease(vec![Part { renewed: self.last.subscribe(), unanswered, wanted }])
+        Lease(vec![ClockPart { renewed: self.last.subscribe(), unanswered, wanted }])
     }
 
     /// Notes that the lease was renewed. One that is lost stays so.

@@ -146,10 +146,15 @@ fn text(command: Command, is_worded_otherwise: bool, run: &Run, found: &mut Diff
         let wanted = rules.iter().filter(|rule| (rule["strategy"] == "buckets") == of_buckets && counts(rule));
         wanted.map(|rule| rule[key].as_u64()).sum::<Option<u64>>()
     };
-    let both = |documents: u64, buckets: u64| match (documents, buckets) {
-        (documents, 0) => plural(documents, "document"),
-        (0, buckets) => plural(buckets, "bucket"),
-        (documents, buckets) => format!("{} and {}", plural(documents, "document"), plural(buckets, "bucket")),
+    let children = children(command, &rules);
+    let both = |documents: u64, buckets: u64| {
+        let counted = [(documents, "document"), (buckets, "bucket")].into_iter().filter(|(number, _)| *number > 0);
+        let parts: Vec<String> = counted.map(|(number, noun)| plural(number, noun)).chain(children.clone()).collect();
+        match parts.split_last() {
+            None => plural(0, "document"),
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        }
     };
     let wanted = if command == Command::Sweep {
         let sum = |of_buckets| of("deletedCount", of_buckets, &|_| true).unwrap_or(0);
@@ -165,6 +170,7 @@ fn text(command: Command, is_worded_otherwise: bool, run: &Run, found: &mut Diff
         let (Some(documents), Some(buckets)) = (sum(false), sum(true)) else { return };
         let limit = run.json["limits"]["maxDeletes"].as_u64().unwrap_or(u64::MAX);
         match documents > 0 && buckets > 0 && documents + buckets > limit {
+            _ if !rules.iter().any(|rule| is_ready(rule)) => "nothing would be deleted".to_owned(),
             true => format!("would delete {} documents or buckets", count(limit)),
             false => format!("would delete {} by", both(documents.min(limit), buckets.min(limit))),
         }
@@ -205,6 +211,27 @@ fn text(command: Command, is_worded_otherwise: bool, run: &Run, found: &mut Diff
         // Two rules without a namespace of their own may share a name.
         same!(found, ends.get(&place(rule)), Some(&of_report), "ruleEnds of {:?}", place(rule));
     }
+}
+
+/// Returns the children that went or, before a sweep, those of the parents that go, in words; `None` if there are none.
+fn children(command: Command, rules: &[&Value]) -> Option<String> {
+    let number = |rule: &Value, key: &str| rule[key].as_u64().unwrap_or(0);
+    let in_words = |number: u64| if number == 1 { "1 child".to_owned() } else { format!("{} children", count(number)) };
+    if command == Command::Sweep {
+        let deleted = |rule: &&Value| number(rule, "childrenDeletedCount") - number(rule, "orphansDeletedCount");
+        return Some(rules.iter().map(deleted).sum()).filter(|sum: &u64| *sum > 0).map(in_words);
+    }
+    let parents = rules.iter().filter(|rule| rule["childNamespaces"].is_array() && number(rule, "wouldDeleteCount") > 0);
+    let parents: Vec<&&Value> = parents.filter(|rule| rule["status"] == "complete").collect();
+    // The differential counts the children of all parents.
+    let of_all = |rule: &&&Value| number(rule, "childrenCount");
+    let going = |rule: &&&Value| {
+        let (goes, expired) = (number(rule, "wouldDeleteCount"), number(rule, "expiredCount"));
+        (of_all(rule) * goes).div_ceil(expired.max(1))
+    };
+    let is_part = |rule: &&&Value| number(rule, "wouldDeleteCount") < number(rule, "expiredCount");
+    let about = if parents.iter().any(|rule| is_part(&rule) && rule["childrenCount"].is_u64()) { "about " } else { "" };
+    Some(parents.iter().map(|rule| going(&rule)).sum()).filter(|sum: &u64| *sum > 0).map(|sum| about.to_owned() + &in_words(sum))
 }
 
 /// Compares the recorded run with the report.

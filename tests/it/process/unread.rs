@@ -16,8 +16,8 @@ const RULE: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d, batchSize:
 /// Bytes that a pipe holds (pipe(7)).
 const PIPE: usize = 65_536;
 
-/// Maximum number of waits, one minute in total.
-const MAX_WAITS: usize = 600;
+/// Maximum number of waits, five minutes in total: on a busy machine a sweep of small batches takes longer than one.
+const MAX_WAITS: usize = 3_000;
 
 /// Returns both ends of a pipe that has no room left.
 fn full_pipe() -> (PipeReader, std::io::PipeWriter) {

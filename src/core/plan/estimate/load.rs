@@ -21,7 +21,7 @@ pub struct CountedChildren<'a> {
 
 /// A number of documents with what goes with them. A value that cannot be told is `None`.
 #[derive(Debug)]
-pub(super) struct Load {
+pub(super) struct EstimatedLoad {
     pub documents: u64,
     pub children: Option<u64>,
     /// Size of documents and children.
@@ -33,21 +33,21 @@ pub(super) struct Load {
     pub documents_per_second: f64,
 }
 
-impl Load {
+impl EstimatedLoad {
     /// Returns what goes with so many documents of those that have expired.
     pub(super) fn of(rule: &SweepRule, facts: &EstimateFacts, documents: u64) -> Self {
         let number = documents as f64;
         let children = facts.children.map(|children| of_collections(rule, facts, documents, children));
-        let sum = |own: Option<f64>, of_child: fn(&Part) -> Option<f64>| {
+        let sum = |own: Option<f64>, of_child: fn(&ChildLoad) -> Option<f64>| {
             let of_children: f64 = children.as_ref()?.iter().map(of_child).sum::<Option<f64>>()?;
             Some((own? + of_children).round() as u64)
         };
-        let number_of = |children: &Vec<Part>| children.iter().map(|part| part.number).sum::<f64>().round() as u64;
+        let number_of = |children: &Vec<ChildLoad>| children.iter().map(|part| part.number).sum::<f64>().round() as u64;
         let own_oplog = oplog_bytes_per_document(rule, facts.ids, facts.wire_version)
             .map(|each| number * each + Entries::of(facts.wire_version).journal_bytes(rule, facts.ids, documents));
 
         let own_seconds = assumed_seconds(rule, facts.cache);
-        let seconds_of = |number: fn(&Part) -> f64| -> f64 {
+        let seconds_of = |number: fn(&ChildLoad) -> f64| -> f64 {
             children.iter().flatten().map(|part| number(part) * assumed_seconds_of_child(part.child, facts.cache)).sum()
         };
         let of_children = seconds_of(|part| part.number);
@@ -72,7 +72,7 @@ impl Load {
 }
 
 /// Children of one collection that go.
-struct Part<'a> {
+struct ChildLoad<'a> {
     child: &'a ChildRule,
     /// With the documents, and orphans.
     number: f64,
@@ -88,7 +88,7 @@ fn of_collections<'a>(
     facts: &EstimateFacts,
     documents: u64,
     children: &[CountedChildren<'a>],
-) -> Vec<Part<'a>> {
+) -> Vec<ChildLoad<'a>> {
     let part_of = |number: u64, whole: u64| if whole == 0 { 0.0 } else { (number as f64 / whole as f64).min(1.0) };
     let share = part_of(documents, facts.expired);
     let most = [rule.limits.max_deletes, facts.run.max_deletes].into_iter().flatten().min();
@@ -99,7 +99,7 @@ fn of_collections<'a>(
         let number = of.of_expired as f64 * share + orphans;
         let times = |each: Option<f64>| if number == 0.0 { Some(0.0) } else { each.map(|each| each * number) };
         let oplog_bytes = oplog_bytes_per_document(&of.child.rule, &of.ids, facts.wire_version);
-        Part {
+        ChildLoad {
             child: of.child,
             number,
             orphans,

@@ -50,7 +50,7 @@ impl Disk for RealDisk {
         // `EXCL`: no link is followed either.
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = openat(parent, name, flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(Box::new(Written { file: file.into(), root: self.0.clone() }))
+        Ok(Box::new(RealWriter { file: file.into(), root: self.0.clone() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -59,7 +59,7 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {
-        Ok(Box::new(Read(self.0.file(path)?.into())))
+        Ok(Box::new(RealReader(self.0.file(path)?.into())))
     }
 
     fn probe(&self, directory: &Path) -> Result<(), String> {
@@ -106,12 +106,12 @@ fn plain(cause: &io::Error) -> String {
 }
 
 /// A file that is written.
-struct Written {
+struct RealWriter {
     file: File,
     root: Root,
 }
 
-impl WriteFile for Written {
+impl WriteFile for RealWriter {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         (&self.file).write_all(bytes)
     }
@@ -140,9 +140,9 @@ impl WriteFile for Written {
 }
 
 /// A file that is read.
-struct Read(File);
+struct RealReader(File);
 
-impl ReadFile for Read {
+impl ReadFile for RealReader {
     fn length(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }

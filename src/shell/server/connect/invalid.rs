@@ -5,7 +5,7 @@ use crate::core::policy::nearest;
 
 /// A kind of value of an option.
 #[derive(Clone, Copy)]
-enum Kind {
+enum OptionKind {
     Boolean,
     /// A whole number from the first to the second.
     Whole(i64, i64),
@@ -22,45 +22,45 @@ const MECHANISMS: &[&str] = if cfg!(feature = "cloud-auth") {
 };
 
 /// Options that the driver 3.8 accepts (`client/options.rs`).
-const OPTIONS: [(&str, Kind); 38] = [
-    ("appName", Kind::Text),
-    ("authMechanism", Kind::Words(MECHANISMS)),
-    ("authMechanismProperties", Kind::Text),
-    ("authSource", Kind::Text),
-    ("compressors", Kind::Words(&["snappy", "zlib", "zstd"])),
-    ("connectTimeoutMS", Kind::Whole(0, i64::MAX)),
-    ("directConnection", Kind::Boolean),
-    ("enableOverloadRetargeting", Kind::Boolean),
-    ("heartbeatFrequencyMS", Kind::Whole(500, i64::MAX)),
-    ("journal", Kind::Boolean),
-    ("loadBalanced", Kind::Boolean),
-    ("localThresholdMS", Kind::Whole(0, i64::MAX)),
-    ("maxAdaptiveRetries", Kind::Whole(0, 0xFFFF_FFFF)),
-    ("maxConnecting", Kind::Whole(1, 0xFFFF_FFFF)),
-    ("maxIdleTimeMS", Kind::Whole(0, i64::MAX)),
-    ("maxPoolSize", Kind::Whole(1, 0xFFFF_FFFF)),
-    ("maxStalenessSeconds", Kind::Whole(90, i64::MAX)),
-    ("minPoolSize", Kind::Whole(0, 0xFFFF_FFFF)),
-    ("readConcernLevel", Kind::Text),
-    ("readPreference", Kind::Words(&["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"])),
-    ("readPreferenceTags", Kind::Text),
-    ("replicaSet", Kind::Text),
-    ("retryReads", Kind::Boolean),
-    ("retryWrites", Kind::Boolean),
-    ("serverMonitoringMode", Kind::Words(&["auto", "poll", "stream"])),
-    ("serverSelectionTimeoutMS", Kind::Whole(0, i64::MAX)),
-    ("srvMaxHosts", Kind::Whole(0, 0xFFFF_FFFF)),
-    ("srvServiceName", Kind::Text),
-    ("ssl", Kind::Boolean),
-    ("tls", Kind::Boolean),
-    ("tlsAllowInvalidCertificates", Kind::Boolean),
-    ("tlsCAFile", Kind::Text),
-    ("tlsCertificateKeyFile", Kind::Text),
-    ("tlsCertificateKeyFilePassword", Kind::Text),
-    ("tlsInsecure", Kind::Boolean),
-    ("w", Kind::Text),
-    ("wtimeoutMS", Kind::Whole(0, i64::MAX)),
-    ("zlibCompressionLevel", Kind::Whole(-1, 9)),
+const OPTIONS: [(&str, OptionKind); 38] = [
+    ("appName", OptionKind::Text),
+    ("authMechanism", OptionKind::Words(MECHANISMS)),
+    ("authMechanismProperties", OptionKind::Text),
+    ("authSource", OptionKind::Text),
+    ("compressors", OptionKind::Words(&["snappy", "zlib", "zstd"])),
+    ("connectTimeoutMS", OptionKind::Whole(0, i64::MAX)),
+    ("directConnection", OptionKind::Boolean),
+    ("enableOverloadRetargeting", OptionKind::Boolean),
+    ("heartbeatFrequencyMS", OptionKind::Whole(500, i64::MAX)),
+    ("journal", OptionKind::Boolean),
+    ("loadBalanced", OptionKind::Boolean),
+    ("localThresholdMS", OptionKind::Whole(0, i64::MAX)),
+    ("maxAdaptiveRetries", OptionKind::Whole(0, 0xFFFF_FFFF)),
+    ("maxConnecting", OptionKind::Whole(1, 0xFFFF_FFFF)),
+    ("maxIdleTimeMS", OptionKind::Whole(0, i64::MAX)),
+    ("maxPoolSize", OptionKind::Whole(1, 0xFFFF_FFFF)),
+    ("maxStalenessSeconds", OptionKind::Whole(90, i64::MAX)),
+    ("minPoolSize", OptionKind::Whole(0, 0xFFFF_FFFF)),
+    ("readConcernLevel", OptionKind::Text),
+    ("readPreference", OptionKind::Words(&["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"])),
+    ("readPreferenceTags", OptionKind::Text),
+    ("replicaSet", OptionKind::Text),
+    ("retryReads", OptionKind::Boolean),
+    ("retryWrites", OptionKind::Boolean),
+    ("serverMonitoringMode", OptionKind::Words(&["auto", "poll", "stream"])),
+    ("serverSelectionTimeoutMS", OptionKind::Whole(0, i64::MAX)),
+    ("srvMaxHosts", OptionKind::Whole(0, 0xFFFF_FFFF)),
+    ("srvServiceName", OptionKind::Text),
+    ("ssl", OptionKind::Boolean),
+    ("tls", OptionKind::Boolean),
+    ("tlsAllowInvalidCertificates", OptionKind::Boolean),
+    ("tlsCAFile", OptionKind::Text),
+    ("tlsCertificateKeyFile", OptionKind::Text),
+    ("tlsCertificateKeyFilePassword", OptionKind::Text),
+    ("tlsInsecure", OptionKind::Boolean),
+    ("w", OptionKind::Text),
+    ("wtimeoutMS", OptionKind::Whole(0, i64::MAX)),
+    ("zlibCompressionLevel", OptionKind::Whole(-1, 9)),
 ];
 
 /// Shape of a connection string, as messages tell it.
@@ -147,17 +147,17 @@ fn of_options(query: &str) -> Option<String> {
 }
 
 /// Returns what is expected of an option in place of its value; `None` if the value is of its kind.
-fn expected(name: &str, kind: Kind, value: &str) -> Option<String> {
+fn expected(name: &str, kind: OptionKind, value: &str) -> Option<String> {
     match kind {
-        Kind::Text => None,
-        Kind::Boolean => (!["true", "false"].contains(&value)).then(|| "`true` or `false`".to_owned()),
-        Kind::Whole(min, max) => {
+        OptionKind::Text => None,
+        OptionKind::Boolean => (!["true", "false"].contains(&value)).then(|| "`true` or `false`".to_owned()),
+        OptionKind::Whole(min, max) => {
             let unit = if name.ends_with("MS") { " of milliseconds" } else { "" };
             let until = if max < i64::MAX { format!(" and at most {max}") } else { String::new() };
             let is_one = value.parse::<i64>().is_ok_and(|value| (min..=max).contains(&value));
             (!is_one).then(|| format!("a whole number{unit}, at least {min}{until}"))
         }
-        Kind::Words(words) => {
+        OptionKind::Words(words) => {
             // The driver takes the names of mechanisms only in capital letters.
             let is_word = |part: &str| {
                 words.iter().any(|word| if name == "authMechanism" { *word == part } else { word.eq_ignore_ascii_case(part) })
@@ -308,10 +308,10 @@ mod tests {
     async fn the_options_are_those_of_the_driver() {
         for (name, kind) in OPTIONS {
             let value = match kind {
-                Kind::Boolean => "true".to_owned(),
-                Kind::Whole(min, _) => min.to_string(),
-                Kind::Words(words) => words[0].to_owned(),
-                Kind::Text => "a:b".to_owned(),
+                OptionKind::Boolean => "true".to_owned(),
+                OptionKind::Whole(min, _) => min.to_string(),
+                OptionKind::Words(words) => words[0].to_owned(),
+                OptionKind::Text => "a:b".to_owned(),
             };
             let cause = ClientOptions::parse(format!("mongodb://u:p@h/?{name}={value}")).await.err();
             let unknown = cause.map(|cause| cause.to_string()).filter(|cause| cause.contains("invalid option"));

@@ -25,7 +25,7 @@ const AROUND_IDS: usize = 64;
 /// One statement of a delete command. A read with the same query finds the same documents.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Statement<'a> {
-    filter: Filter<'a>,
+    filter: StatementFilter<'a>,
     /// The whole predicate of the rule; `None` if the filter has it.
     predicate: Option<Arc<RawDocumentBuf>>,
     /// The condition for documents without a hold; `None` if nothing is held.
@@ -38,7 +38,7 @@ pub(crate) struct Statement<'a> {
 
 /// The filter of a restriction.
 #[derive(Debug, Clone, PartialEq)]
-enum Filter<'a> {
+enum StatementFilter<'a> {
     Whole(RawDocumentBuf),
     Ids {
         list: &'a Ids,
@@ -49,7 +49,7 @@ enum Filter<'a> {
     Id(&'a Ids, RawRef<'a>),
 }
 
-impl Filter<'_> {
+impl StatementFilter<'_> {
     fn write(&self, query: &mut Fields) {
         match self {
             Self::Whole(filter) => query.all_of(filter),
@@ -151,19 +151,19 @@ pub(crate) fn statements<'a>(
         }
         Restriction::One { condition, id } => {
             let filter = raw::joined(&[condition, &raw::document([("_id", id)])?])?;
-            statements.push(statement(Filter::Whole(filter), 1, &by_id));
+            statements.push(statement(StatementFilter::Whole(filter), 1, &by_id));
         }
         Restriction::Range { bounds, hint } => {
-            let filter = Filter::Whole(RawDocumentBuf::try_from(bounds)?);
+            let filter = StatementFilter::Whole(RawDocumentBuf::try_from(bounds)?);
             statements.push(statement(filter, 0, &RawBson::try_from(hint.clone())?));
         }
         Restriction::Stretch(stretch) => {
-            let filter = Filter::Whole(RawDocumentBuf::try_from(&stretch.predicate())?);
+            let filter = StatementFilter::Whole(RawDocumentBuf::try_from(&stretch.predicate())?);
             statements.push(Statement { predicate: None, ..statement(filter, 0, &by_id) });
         }
         Restriction::States { documents, range } => {
             let filters = document_match::filters(documents, range.as_ref(), selection, one_by_one)?;
-            statements.extend(filters.into_iter().map(|(filter, hint)| statement(Filter::Whole(filter), 0, &hint)));
+            statements.extend(filters.into_iter().map(|(filter, hint)| statement(StatementFilter::Whole(filter), 0, &hint)));
         }
     }
     Ok(statements)
@@ -177,9 +177,9 @@ pub(crate) fn bytes_of_one(state: &DocumentState, selection: &Selection) -> usiz
 }
 
 /// Returns the filters for a list of `_id`s.
-fn of_ids<'a>(list: &'a Ids, selection: &Selection, one_by_one: bool) -> Vec<Filter<'a>> {
+fn of_ids<'a>(list: &'a Ids, selection: &Selection, one_by_one: bool) -> Vec<StatementFilter<'a>> {
     if one_by_one {
-        return list.ids.iter().map(|id| Filter::Id(list, id)).collect();
+        return list.ids.iter().map(|id| StatementFilter::Id(list, id)).collect();
     }
     let mut ends = Vec::new();
     if selection.is_buckets() {
@@ -188,7 +188,7 @@ fn of_ids<'a>(list: &'a Ids, selection: &Selection, one_by_one: bool) -> Vec<Fil
         ends.extend(ids().min_by_key(|id| id.as_bytes()).map(|first| (cstr!("$gte"), first)));
         ends.extend(ids().max_by_key(|id| id.as_bytes()).map(|last| (cstr!("$lte"), last)));
     }
-    vec![Filter::Ids { list, ends }]
+    vec![StatementFilter::Ids { list, ends }]
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ impl Bound {
 
 /// The change of a collection that a rule is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct BoundChange {
     namespace: Namespace,
     /// The name that the collection has now; `None` if it is not in its database any more.
     now: Option<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Change {
     is_taken: bool,
 }
 
-impl Change {
+impl BoundChange {
     /// Says what happened.
     pub(crate) fn said(&self) -> String {
         let Self { namespace, now, is_taken } = self;
@@ -95,7 +95,7 @@ impl Deployment {
 
     /// Looks whether a collection is still the one with this UUID; `None` if it is. Where the deployment shows no UUIDs, one that
     /// is there is the same.
-    pub(crate) async fn change(&self, namespace: &Namespace, uuid: Option<Uuid>) -> Result<Option<Change>> {
+    pub(crate) async fn change(&self, namespace: &Namespace, uuid: Option<Uuid>) -> Result<Option<BoundChange>> {
         let entry = catalog::entry(self, namespace).await?;
         let is_same = entry.as_ref().is_some_and(|entry| {
             let is_view = entry.get_str("type").is_ok_and(|kind| kind == "view");
@@ -109,6 +109,6 @@ impl Deployment {
             Some(uuid) => catalog::name_of(self, &namespace.database, uuid).await.unwrap_or_default(),
             None => None,
         };
-        Ok(Some(Change { namespace: namespace.clone(), now, is_taken: entry.is_some() }))
+        Ok(Some(BoundChange { namespace: namespace.clone(), now, is_taken: entry.is_some() }))
     }
 }

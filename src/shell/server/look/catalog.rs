@@ -28,7 +28,7 @@ const MAX_FIELD_LOOK: Duration = Duration::from_secs(5);
 type Listings = BTreeMap<String, std::result::Result<Vec<Collection>, String>>;
 
 /// The names of the collections of a database, with their UUIDs.
-type Listed<'a> = BTreeMap<&'a str, Option<Uuid>>;
+type ListedUuids<'a> = BTreeMap<&'a str, Option<Uuid>>;
 
 /// Reads the collections that a pattern matches, with their indexes.
 ///
@@ -147,7 +147,7 @@ async fn field(deployment: &Deployment, namespace: &Namespace, path: &str) -> Se
 /// Reads one collection, without its indexes; `None` if it is missing.
 pub(crate) async fn collection(deployment: &Deployment, namespace: &Namespace) -> Result<Option<Collection>> {
     let entry = entry(deployment, namespace).await?;
-    Ok(entry.and_then(|entry| read(deployment, &namespace.database, &entry, &Listed::new())))
+    Ok(entry.and_then(|entry| read(deployment, &namespace.database, &entry, &ListedUuids::new())))
 }
 
 /// Returns the entry of listCollections for one namespace; `None` if it is missing.
@@ -218,7 +218,7 @@ fn names(patterns: &[&NamespacePattern], database: &str) -> Option<Vec<String>> 
 async fn list(deployment: &Deployment, database: &str, names: Option<Vec<String>>) -> Result<Vec<Collection>> {
     let filter = names.map_or_else(Document::new, |names| doc! { "name": { "$in": names } });
     let entries = Query::listing(database, doc! { "listCollections": 1, "filter": filter }).all(deployment).await?;
-    let listed: Listed = entries.iter().filter_map(|entry| Some((entry.get_str("name").ok()?, uuid(entry)))).collect();
+    let listed: ListedUuids = entries.iter().filter_map(|entry| Some((entry.get_str("name").ok()?, uuid(entry)))).collect();
     let collections = entries.iter().filter_map(|entry| read(deployment, database, entry, &listed));
     let mut collections: Vec<Collection> =
         collections.filter(|found| why_never_swept(database, &found.namespace.collection).is_none()).collect();
@@ -235,7 +235,7 @@ pub(crate) fn uuid(entry: &Document) -> Option<Uuid> {
 }
 
 /// Reads an entry of listCollections. `listed` holds the names in the same database, including the names of buckets.
-fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &Listed) -> Option<Collection> {
+fn read(deployment: &Deployment, database: &str, entry: &Document, listed: &ListedUuids) -> Option<Collection> {
     let namespace = Namespace { database: database.to_owned(), collection: entry.get_str("name").ok()?.to_owned() };
     let options = entry.get_document("options").cloned().unwrap_or_default();
     let kind = match entry.get_str("type") {

@@ -248,7 +248,7 @@ async fn update_one(deployment: &Deployment, namespace: &Namespace, command: Raw
 }
 
 /// The reply to a write command.
-struct Written {
+struct WriteReply {
     /// The server's `n`.
     n: u64,
     /// Documents that an update has changed; `None` if the reply does not say.
@@ -263,7 +263,7 @@ async fn write_once(
     namespace: &Namespace,
     mut command: RawDocumentBuf,
     put: &mut Put,
-) -> Result<Written> {
+) -> Result<WriteReply> {
     let concern = RawDocumentBuf::try_from(&deployment.write_concern)?;
     command.append(cstr!("writeConcern"), RawBson::Document(concern));
     if let Some(Bson::String(comment)) = deployment.comment() {
@@ -283,5 +283,5 @@ async fn write_once(
         (index, ServerError::read(failed))
     });
     let (n, n_modified) = (count_in(&reply, "n").unwrap_or(0), count_in(&reply, "nModified"));
-    Ok(Written { n, n_modified, errors: errors.collect() })
+    Ok(WriteReply { n, n_modified, errors: errors.collect() })
 }

@@ -30,7 +30,7 @@ pub(crate) enum Present {
 }
 
 /// A collection that documents are put back into.
-pub(crate) struct Target<'a> {
+pub(crate) struct RestoreTarget<'a> {
     deployment: &'a Deployment,
     namespace: Namespace,
     identity: Identity,
@@ -53,7 +53,7 @@ enum Found {
     Missing,
 }
 
-impl<'a> Target<'a> {
+impl<'a> RestoreTarget<'a> {
     /// Looks at a collection. Returns the reason why documents should not be put back into it, if there is one. With `is_dry`
     /// nothing is written, only counted.
     ///

@@ -49,16 +49,16 @@ where
             Patience::WhileRunning(limit) => limit,
         };
         let begun = Instant::now();
-        let mut wait = Wait { limit, idle_since: None, reminders: 0 };
+        let mut wait = ReplyWait { limit, idle_since: None, reminders: 0 };
         loop {
             if let Ok(reply) = timeout(limit.min(ASK_EVERY), &mut command).await {
                 return reply;
             }
             let is_running = is_running().await;
             match wait.judge(begun.elapsed(), is_running) {
-                Verdict::Lost => return Err(ServerError::timeout(tenths(begun.elapsed()))),
-                Verdict::Wait => {}
-                Verdict::WaitAndRemind => remind(begun.elapsed()),
+                ReplyVerdict::Lost => return Err(ServerError::timeout(tenths(begun.elapsed()))),
+                ReplyVerdict::Wait => {}
+                ReplyVerdict::WaitAndRemind => remind(begun.elapsed()),
             }
         }
     };
@@ -92,7 +92,7 @@ pub(crate) async fn in_task_unless<T: Send + 'static>(
 }
 
 /// A wait for a command that may take long.
-struct Wait {
+struct ReplyWait {
     limit: Duration,
     /// Time at which the server was first found not to be at work on the command.
     idle_since: Option<Duration>,
@@ -100,15 +100,15 @@ struct Wait {
 }
 
 #[derive(Debug, PartialEq)]
-enum Verdict {
+enum ReplyVerdict {
     Wait,
     WaitAndRemind,
     Lost,
 }
 
-impl Wait {
+impl ReplyWait {
     /// Judges by the server's answer. Times count from the beginning of the wait.
-    fn judge(&mut self, waited: Duration, is_running: Option<bool>) -> Verdict {
+    fn judge(&mut self, waited: Duration, is_running: Option<bool>) -> ReplyVerdict {
         if is_running != Some(false) {
             self.idle_since = None;
         }
@@ -118,12 +118,12 @@ impl Wait {
             None => waited >= self.limit,
         };
         if lost {
-            Verdict::Lost
+            ReplyVerdict::Lost
         } else if waited >= self.limit * (self.reminders + 1) {
             self.reminders += 1;
-            Verdict::WaitAndRemind
+            ReplyVerdict::WaitAndRemind
         } else {
-            Verdict::Wait
+            ReplyVerdict::Wait
         }
     }
 }

@@ -65,12 +65,12 @@ pub(crate) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: R
     while let Some(part) = parts.pop() {
         let range = index_range(&part);
         let documents = match archive_part(sweep, archive, part, &mut archived).await {
-            Ok(Read::TooMuch(halves)) => {
+            Ok(PartRead::TooMuch(halves)) => {
                 parts.extend(halves.into_iter().rev());
                 continue;
             }
-            Ok(Read::Archived(documents)) => documents,
-            Ok(Read::Ended) => return (archived, Sent { is_sent: !is_first, is_cut_short: true, ..total }),
+            Ok(PartRead::Archived(documents)) => documents,
+            Ok(PartRead::Ended) => return (archived, Sent { is_sent: !is_first, is_cut_short: true, ..total }),
             Err(why) => {
                 let why = format!("{why}; nothing of that part was deleted");
                 total.result.error = Some(DeleteError::fatal(why));
@@ -116,7 +116,7 @@ fn index_range(part: &Restriction) -> Option<IndexRange> {
 }
 
 /// The result of reading one part.
-enum Read {
+enum PartRead {
     /// The part was too large, and none of it was archived. These restrictions name the same documents, and are to be tried one
     /// after the other.
     TooMuch(Vec<Restriction>),
@@ -134,28 +134,28 @@ async fn archive_part(
     archive: &RuleArchive,
     part: Restriction,
     archived: &mut Archived,
-) -> Result<Read, String> {
+) -> Result<PartRead, String> {
     let average = sweep.rule.selection.size.average_bytes.unwrap_or(0.0);
     let halves = part.halves().map(|(first, second)| vec![first, second]);
     let halves = match halves {
-        Some(halves) if average * part.max_documents() as f64 > PART_BYTES as f64 => return Ok(Read::TooMuch(halves)),
+        Some(halves) if average * part.max_documents() as f64 > PART_BYTES as f64 => return Ok(PartRead::TooMuch(halves)),
         halves => halves,
     };
     let is_range = matches!(part, Restriction::Range { .. });
-    let Some(file) = file(sweep, archive).await? else { return Ok(Read::Ended) };
+    let Some(file) = file(sweep, archive).await? else { return Ok(PartRead::Ended) };
     // The lock is held from before the documents are read until they are written, so that of two states of one document the later
     // one comes later in the file.
     let file = file.lock_owned().await;
     let max_bytes = if halves.is_some() || is_range { MAX_PART_BYTES } else { usize::MAX };
     let Some(documents) = sweep.unless_ended(read(sweep, &part, &Document::new(), max_bytes)).await else {
-        return Ok(Read::Ended);
+        return Ok(PartRead::Ended);
     };
     let documents = match (documents.map_err(|cause| sweep.explain_read(&cause))?, halves) {
-        (None, Some(halves)) => return Ok(Read::TooMuch(halves)),
+        (None, Some(halves)) => return Ok(PartRead::TooMuch(halves)),
         // A range with an unknown number of documents cannot be halved, but the list of their `_id`s can.
         (None, None) if is_range => {
-            let Some(ids) = sweep.unless_ended(read_ids(sweep, &part)).await else { return Ok(Read::Ended) };
-            return Ok(Read::TooMuch(vec![ids.map_err(|cause| sweep.explain_read(&cause))?]));
+            let Some(ids) = sweep.unless_ended(read_ids(sweep, &part)).await else { return Ok(PartRead::Ended) };
+            return Ok(PartRead::TooMuch(vec![ids.map_err(|cause| sweep.explain_read(&cause))?]));
         }
         (documents, _) => documents.unwrap_or_default(),
     };
@@ -163,11 +163,11 @@ async fn archive_part(
     let states: Vec<DocumentState> = documents.into_iter().filter_map(DocumentState::new).collect();
     archived.incomparable += (found - states.len()) as u64;
     if states.is_empty() {
-        return Ok(Read::Archived(states));
+        return Ok(PartRead::Archived(states));
     }
     let states = write(file, archive.rule.clone(), states).await?;
     archived.documents += states.len() as u64;
-    Ok(Read::Archived(states))
+    Ok(PartRead::Archived(states))
 }
 
 /// Returns the archive file of the rule's namespace, which is begun if necessary; `None` if the sweep ended before.

@@ -14,7 +14,7 @@ use tracing::warn;
 use crate::core::plan::SweepRule;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::Deployment;
-use crate::shell::server::look::bound::{self, Change};
+use crate::shell::server::look::bound::{self, BoundChange};
 use crate::shell::server::look::privileges;
 use crate::shell::server::wire::error::ServerError;
 use crate::shell::server::wire::retry::{Retries, retry};
@@ -28,12 +28,12 @@ pub(crate) struct Binding {
     /// The namespace under which retries are logged.
     reported_as: Namespace,
     collections: Vec<(Namespace, Option<Uuid>)>,
-    last: Mutex<LastLook>,
+    last: Mutex<LastCatalogLook>,
 }
 
 /// The last look at the catalog that found everything unchanged.
 #[derive(Default)]
-struct LastLook {
+struct LastCatalogLook {
     begun: Option<Instant>,
     /// Number of times at which earlier looks ceased to count.
     forgotten: u64,
@@ -106,7 +106,7 @@ impl Binding {
         Ok(None)
     }
 
-    fn said(&self, change: &Change) -> String {
+    fn said(&self, change: &BoundChange) -> String {
         let may_be_hit = change.is_taken() && !self.is_by_server();
         let hit = match may_be_hit {
             true => format!(

@@ -24,7 +24,7 @@ pub(crate) struct PressureGate {
     /// `None` if the policy does not set it.
     max_dirty: Option<f64>,
     view: LoadView,
-    deletes: RefCell<Deletes>,
+    deletes: RefCell<OwnDeletes>,
     /// The end of the last batch that was timed, and its latency.
     last_timed: Option<(Instant, Duration)>,
     /// The first of the waits that followed one another since the gate was last open.
@@ -34,7 +34,7 @@ pub(crate) struct PressureGate {
 }
 
 /// The deletes of the rule next to the looks at the server.
-struct Deletes {
+struct OwnDeletes {
     growth: Growth,
     /// Documents of the batches in flight.
     in_flight: u64,
@@ -44,7 +44,7 @@ struct Deletes {
     look: Option<(u64, Load)>,
 }
 
-impl Deletes {
+impl OwnDeletes {
     /// Returns the documents whose deletes the last look cannot have seen.
     fn unseen(&self) -> u64 {
         self.in_flight + self.since
@@ -72,7 +72,7 @@ impl PressureGate {
 
     /// Creates a gate for what is seen in a view.
     pub(in crate::shell::sweep) fn on(max_dirty: Option<f64>, view: LoadView) -> Self {
-        let deletes = Deletes { growth: Growth::ASSUMED, in_flight: 0, since: 0, look: None };
+        let deletes = OwnDeletes { growth: Growth::ASSUMED, in_flight: 0, since: 0, look: None };
         let deletes = RefCell::new(deletes);
         Self { max_dirty, view, deletes, last_timed: None, spared_since: None, passes: false }
     }

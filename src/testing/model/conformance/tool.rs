@@ -27,7 +27,7 @@ use crate::shell::server::look::fields::{self, SearchTime};
 use crate::shell::server::look::{audit, count, figures};
 use crate::shell::server::own::history;
 use crate::shell::server::own::insert::Put;
-use crate::shell::server::own::put_back::{Present, Target};
+use crate::shell::server::own::put_back::{Present, RestoreTarget};
 use crate::shell::server::wire::find::Query;
 use crate::shell::server::wire::transport::{Patience, ServerCommand};
 use crate::shell::server::{Deployment, delete};
@@ -187,7 +187,8 @@ impl Call {
                 let documents: Vec<RawDocumentBuf> =
                     documents.iter().map(|document| RawDocumentBuf::try_from(document).expect("a document")).collect();
                 let mut put = Put::default();
-                let result = Target::unsharded(deployment, &self.namespace, *present, false).put(&documents, &mut put).await;
+                let result =
+                    RestoreTarget::unsharded(deployment, &self.namespace, *present, false).put(&documents, &mut put).await;
                 put.why = put.why.map(|_| "refused".into());
                 Outcome::of((result, put))
             }

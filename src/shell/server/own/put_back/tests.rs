@@ -34,7 +34,7 @@ async fn restored(ids: &[i32], answers: Vec<ScriptedReply>) -> (Result<Put>, Vec
     let namespace = Namespace { database: "app".into(), collection: "c".into() };
     let mut outcome = Put::default();
     let deployment = script.deployment();
-    let mut target = Target::unsharded(&deployment, &namespace, Present::Keep, false);
+    let mut target = RestoreTarget::unsharded(&deployment, &namespace, Present::Keep, false);
     let ended = target.put(&documents(ids), &mut outcome).await;
     let inserts = script.sent().into_iter().filter_map(|sent| {
         let documents = sent.get_array("documents").ok()?.iter();
@@ -101,7 +101,7 @@ async fn what_was_inserted_before_an_error_stays_counted() {
     let namespace = Namespace { database: "app".into(), collection: "c".into() };
     let mut outcome = Put::default();
     let deployment = script.deployment();
-    let mut target = Target::unsharded(&deployment, &namespace, Present::Keep, false);
+    let mut target = RestoreTarget::unsharded(&deployment, &namespace, Present::Keep, false);
     let ended = target.put(&documents(&[1, 2, 3]), &mut outcome).await;
     assert!(ended.is_err_and(|cause| cause.has_code(codes::UNAUTHORIZED)));
     assert_eq!(outcome, Put { inserted: 1, ..Put::default() });
@@ -126,7 +126,7 @@ async fn a_document_that_is_gone_after_a_lost_reply_may_have_been_replaced() {
 async fn replaced(script: &Arc<Script>) -> Put {
     let (deployment, namespace) = (script.deployment(), Namespace { database: "app".into(), collection: "c".into() });
     let mut outcome = Put::default();
-    let mut target = Target::unsharded(&deployment, &namespace, Present::Replace, false);
+    let mut target = RestoreTarget::unsharded(&deployment, &namespace, Present::Replace, false);
     target.put(&documents(&[1]), &mut outcome).await.unwrap();
     outcome
 }
@@ -178,7 +178,7 @@ async fn a_dry_run_counts_a_document_that_comes_twice_as_a_restore_does() {
         let there = || [ScriptedReply::Batch(vec![doc! { "_id": 1, "v": 1 }; usize::from(is_there)]), ScriptedReply::End];
         let script = Script::new(there().into_iter().chain(there()));
         let deployment = script.deployment();
-        let mut target = Target::unsharded(&deployment, &namespace, present, true);
+        let mut target = RestoreTarget::unsharded(&deployment, &namespace, present, true);
         let mut outcome = Put::default();
         target.put(&[raw(1), raw(1)], &mut outcome).await.unwrap();
         target.put(&[raw(2)], &mut outcome).await.unwrap();
