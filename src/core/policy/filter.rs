@@ -8,6 +8,7 @@ use super::place::PathStep;
 use super::problem::{Problems, meant, no_space, unknown_key};
 use super::yaml::Node;
 use super::{Variable, mistaken};
+use crate::base::values::typed;
 
 /// Operators that may stand at the top of a filter next to field names.
 pub(super) const TOP_LEVEL: [&str; 6] = ["$and", "$or", "$nor", "$expr", "$jsonSchema", "$comment"];
@@ -105,26 +106,11 @@ fn find_invalid_types(json: &Value, path: &[PathStep], problems: &mut Problems) 
             map.values().enumerate().for_each(|(at, value)| find_invalid_types(value, &inside(PathStep::Value(at)), problems));
             let key = map.keys().enumerate().find(|(_, key)| key.starts_with('$'));
             if let (true, Some((at, key)), Err(_)) = (problems.len() == before, key, Bson::try_from(json.clone())) {
-                let message = format!("not valid Extended JSON: the value of `{key}`; expected {}", expected_of(key));
+                let message = format!("not valid Extended JSON: the value of `{key}`; expected {}", typed::expected(key));
                 problems.push((inside(PathStep::Value(at)), message));
             }
         }
         _ => {}
-    }
-}
-
-/// Returns what a typed value of Extended JSON holds.
-fn expected_of(key: &str) -> &'static str {
-    match key {
-        "$date" => "a date such as \"2026-01-01T00:00:00Z\", or {$numberLong: \"...\"} with milliseconds",
-        "$oid" => "24 hexadecimal digits",
-        "$numberInt" | "$numberLong" => "a whole number in quotes",
-        "$numberDouble" | "$numberDecimal" => "a number in quotes",
-        "$timestamp" => "{t: 1, i: 1}",
-        "$regularExpression" => "{pattern: \"...\", options: \"...\"}",
-        "$binary" => "{base64: \"...\", subType: \"00\"}",
-        "$uuid" => "a UUID such as \"c8edabc3-f738-4ca3-b68d-ab92a91478a3\"",
-        _ => "what MongoDB's Extended JSON says of it",
     }
 }
 
