@@ -16,8 +16,8 @@ const QUOTES: &str = "\u{201c}\u{201d}\u{201e}\u{2018}\u{201a}\u{ab}\u{bb}\u{203
 /// Dashes and minus signs that begin no item of a list.
 const DASHES: &str = "\u{2010}\u{2011}\u{2012}\u{2013}\u{2014}\u{2212}";
 
-/// Returns what is wrong with what looks like a part of YAML on the last of some lines that has it, and where. The text need not be
-/// valid.
+/// Returns what is wrong with a character that looks like a part of YAML, and where: the last one on these lines. The text need
+/// not be valid.
 pub(super) fn lookalike_on(text: &str, lines: &[usize]) -> Option<(String, Place)> {
     let words = words(text);
     words.iter().rev().filter(|word| lines.contains(&word.place.line)).find_map(|word| Some((word.lookalike()?, word.place)))
