@@ -17,7 +17,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry};
 
 use crate::base::terminal;
-use crate::base::text::{clean_json, page};
+use crate::base::text::{clean_json, page, without_os_numbers};
 
 /// Target of the lines about the beginning and the end of rules and runs. The text format shows them only with `-v`, because the
 /// report says the same; the JSON format always shows them.
@@ -28,9 +28,6 @@ pub const PROGRESS: &str = "sweeper::progress";
 
 /// Name of the field with the lines below a message; the log shows them as they are, and not as a field.
 const BELOW: &str = "below";
-
-/// Beginning of the number of an error of the operating system.
-const OS_ERROR: &str = " (os error ";
 
 /// Separator of the lines in the field [`BELOW`], which holds one string. No text from outside keeps it.
 const BREAK: char = '\0';
@@ -203,25 +200,14 @@ impl LogFields {
     fn of(event: &Event<'_>) -> Self {
         let mut fields = Self::default();
         event.record(&mut fields);
-        fields.message = without_numbers(&fields.message);
-        fields.below.iter_mut().for_each(|line| *line = without_numbers(line));
+        fields.message = without_os_numbers(&fields.message);
+        fields.below.iter_mut().for_each(|line| *line = without_os_numbers(line));
         fields
     }
 
     fn enter(&mut self, field: &Field, value: Value) {
         self.others.insert(field.name().to_owned(), value);
     }
-}
-
-/// Takes out the numbers that the standard library writes behind the operating system's words for an error:
-/// `No such file or directory (os error 2)`.
-fn without_numbers(text: &str) -> String {
-    let mut parts = text.split(OS_ERROR);
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |all, part| match part.split_once(')') {
-        Some((number, rest)) if number.chars().all(|c| c.is_ascii_digit()) => all + rest,
-        _ => all + OS_ERROR + part,
-    })
 }
 
 impl Visit for LogFields {
@@ -328,7 +314,7 @@ mod tests {
         let cause = std::io::Error::from_raw_os_error(2);
         let text = written(LogFormat::Text, 0, || error_with(&format!("reading `p`: {cause}; and `q`: {cause}"), None, &[]));
         assert_eq!(text, "error: reading `p`: No such file or directory; and `q`: No such file or directory\n");
-        assert_eq!(without_numbers("a (os error b) (os error 1"), "a (os error b) (os error 1");
+        assert_eq!(without_os_numbers("a (os error b) (os error 1"), "a (os error b) (os error 1");
     }
 
     #[test]

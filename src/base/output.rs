@@ -221,11 +221,18 @@ fn temporary(path: &Path, readers: Readers) -> io::Result<NamedTempFile> {
     }
     let mut builder = tempfile::Builder::new();
     let existing = std::fs::metadata(path).map(|metadata| metadata.permissions());
-    let file = builder.prefix(".sweeper-").permissions(readers.permissions()).tempfile_in(directory)?;
+    let file = builder.prefix(".sweeper-").permissions(readers.permissions()).tempfile_in(directory);
+    let file = file.map_err(|cause| without_path(&cause))?;
     if let Ok(permissions) = existing {
         file.as_file().set_permissions(permissions)?;
     }
     Ok(file)
+}
+
+/// Returns an error of the operating system without the path of the temporary file that `tempfile` adds to it.
+pub(crate) fn without_path(cause: &io::Error) -> io::Error {
+    let text = cause.to_string();
+    io::Error::new(cause.kind(), text.split(" at path ").next().unwrap_or(&text))
 }
 
 fn filled(mut temporary: NamedTempFile, text: &str) -> io::Result<NamedTempFile> {
@@ -311,6 +318,9 @@ mod tests {
         assert_eq!(kind("missing/report.json"), Some(ErrorKind::NotFound));
         assert_eq!(kind("report.json/"), Some(ErrorKind::Other));
         assert_eq!(kind("report.json"), None);
+        // Nobody writes there, not even root.
+        let said = OutputTarget::open(Path::new("/proc/report.json"), Readers::Group).err().map(|cause| cause.to_string());
+        assert!(said.as_ref().is_some_and(|said| !said.contains(".sweeper-")), "{said:?}");
         assert!(!dir.path().join("report.json").exists());
     }
 

@@ -145,6 +145,20 @@ pub fn meant_number(text: &str) -> Option<u64> {
     (number.fract() == 0.0 && (0.0..9e15).contains(&number)).then_some(number as u64)
 }
 
+/// Beginning of the number of an error of the operating system.
+const OS_ERROR: &str = " (os error ";
+
+/// Takes out the numbers that the standard library writes behind the operating system's words for an error:
+/// `No such file or directory (os error 2)`.
+pub(crate) fn without_os_numbers(text: &str) -> String {
+    let mut parts = text.split(OS_ERROR);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, part| match part.split_once(')') {
+        Some((number, rest)) if number.chars().all(|c| c.is_ascii_digit()) => all + rest,
+        _ => all + OS_ERROR + part,
+    })
+}
+
 /// Returns the share of a whole in percent; a part greater than the whole is 100 %. `None` if both are 0.
 pub fn percent(part: u64, whole: u64) -> Option<f64> {
     match whole.max(part) {

@@ -2,6 +2,7 @@
 
 pub(crate) mod mongosh;
 pub(crate) mod raw;
+pub(crate) mod typed;
 
 use bson::oid::ObjectId;
 use bson::raw::RawBsonRef;

@@ -8,6 +8,7 @@ use super::session::outputs::{SingleOutput, deliver_single};
 use crate::base::failure::Failure;
 use crate::base::instant::millis;
 use crate::base::stop::Stop;
+use crate::base::text::without_os_numbers;
 use crate::commands::cli::{ArchiveArgs, ArchiveCommand, Common};
 use crate::core::policy::only::Only;
 use crate::core::report::archives::{self, ArchiveReport, ArchiveState, ArchivedNamespace, ArchivesReport, LIST, VERIFY};
@@ -80,7 +81,7 @@ fn archive(disk: &Arc<dyn Disk>, run: &Path, only: &Only, verifies: bool) -> Arc
         Ok(stored) => stored,
         // Its records change while they are read.
         Err(_) if is_being_written => return ArchiveReport { state: ArchiveState::BeingWritten, ..report },
-        Err(why) => return ArchiveReport { error: Some(why), ..report },
+        Err(why) => return ArchiveReport { error: Some(without_os_numbers(&why)), ..report },
     };
     report.state = match complete {
         true => ArchiveState::Complete,
@@ -112,6 +113,6 @@ fn archive(disk: &Arc<dyn Disk>, run: &Path, only: &Only, verifies: bool) -> Arc
         }
         report.namespaces.push(namespace);
     }
-    report.error = (!wrong.is_empty()).then(|| wrong.join("; "));
+    report.error = (!wrong.is_empty()).then(|| without_os_numbers(&wrong.join("; ")));
     report
 }

@@ -8,6 +8,7 @@ use crate::base::failure::Failure;
 use crate::commands::cli::{Common, DiffArgs};
 use crate::core::policy::only::Only;
 use crate::core::report::diff::{diff, to_csv, to_text};
+use crate::core::report::json::unread;
 use crate::core::report::{Format, Report, SCHEMA_VERSION};
 
 /// Writes the changes and returns the exit code, which says whether there are any only with `--detailed-exitcode`.
@@ -39,7 +40,7 @@ fn read(path: &Path) -> Result<Report, Failure> {
     let failure = |why: String| Failure::usage(format!("reading the report `{}`: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|cause| failure(cause.to_string()))?;
     let report: Report = serde_json::from_str(&text)
-        .map_err(|cause| failure(format!("{cause}; expected the JSON report of an audit, a sweep or a check")))?;
+        .map_err(|cause| failure(format!("{}; expected the JSON report of an audit, a sweep or a check", unread(&cause))))?;
     if report.schema_version != SCHEMA_VERSION {
         return Err(failure(format!("a report of schema {}; expected {SCHEMA_VERSION}", report.schema_version)));
     }

@@ -180,13 +180,11 @@ impl Reloadable {
                 info!(target: log::PROGRESS, "policy {path} read again (sha256 {})", &sha256[..12]);
             }
             Err(failure) => {
-                let Failure { message, .. } = &failure;
+                // The runs themselves contact the server.
+                let message = failure.message.strip_suffix("; nothing was contacted").unwrap_or(&failure.message);
                 let running = &self.policy.sha256[..12];
-                log::error_with(
-                    &format!("{message}; the runs keep using the previous policy (sha256 {running})"),
-                    None,
-                    &failure.below(),
-                );
+                let message = format!("{message}; the runs keep using the previous policy (sha256 {running})");
+                log::error_with(&message, None, &failure.below());
             }
         }
     }
@@ -196,8 +194,12 @@ fn read(options: &Common, before: &Policy) -> Result<(Policy, Uri), Failure> {
     let (policy, uri) = load::load(options)?;
     let lost = loosened(before, &policy);
     if !lost.is_empty() {
-        let failure = Failure::usage(format!("policy `{}`, read again: it keeps back less than the one that runs", policy.path));
-        let hint = "if that is meant, look at `sweep --dry-run`, then start the service anew: that is not refused";
+        let failure = Failure::usage(format!(
+            "reading the policy `{}` again: it keeps fewer documents than before, as one does that is half written",
+            policy.path
+        ));
+        let hint =
+            "if that is meant, look at `sweep --dry-run`, then restart the service: at its start it takes any valid policy";
         return Err(failure.details(lost).hint(hint));
     }
     refuse_invisible(&policy)?;

@@ -16,7 +16,7 @@ use crate::base::exit;
 use crate::base::failure::Failure;
 use crate::base::instant::millis;
 use crate::base::stop::{self, Stop};
-use crate::base::text::{page, plural};
+use crate::base::text::{page, plural, without_os_numbers};
 use crate::commands::cli::{Common, RestoreArgs};
 use crate::core::policy::namespace::{Namespace, NamespacePattern};
 use crate::core::policy::only::Only;
@@ -297,5 +297,5 @@ fn enter(report: &mut NamespaceReport, done: Put, lost: Option<String>, error: O
     let unconfirmed = done.unconfirmed.map(|why| format!("written, but not confirmed by the members: {why}"));
     let refused = done.why.map(|why| format!("refused: {why}"));
     let why: Vec<String> = [error, lost, unconfirmed, refused].into_iter().flatten().collect();
-    report.error = (!why.is_empty()).then(|| why.join("; "));
+    report.error = (!why.is_empty()).then(|| without_os_numbers(&why.join("; ")));
 }

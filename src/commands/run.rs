@@ -246,14 +246,14 @@ impl Sweeping<'_> {
 
     fn warnings(&self, rule: &SweepRule, outcome: &Outcome) -> Vec<String> {
         let lag = match (&self.watches.lag, rule.limits.max_lag) {
-            (LagSource::Majority(why), Some(_)) => {
-                Some(format!("`maxLag`: {why}; instead a majority had to confirm each batch within that time"))
-            }
+            (LagSource::Majority(why), Some(_)) => Some(format!(
+                "`maxLag`: the lag is unknown: {why}; instead a majority had to confirm each batch within that time"
+            )),
             _ => None,
         };
         let load = match (&self.watches.load, rule.limits.max_dirty) {
             (LoadSource::Unknown(Some(why)), Some(max)) if max != UNWATCHED => Some(format!(
-                "`maxDirty` had no effect, and the sweep went by the latency only: unknown figures of the server's load: {why}"
+                "`maxDirty` had no effect, and the sweep paced itself by how long its deletes took: unknown figures of the server's load: {why}"
             )),
             _ => None,
         };

@@ -7,11 +7,13 @@ use bson::Bson;
 use bson::oid::ObjectId;
 use serde_json::{Map, Value, json};
 
+use super::typed;
+
 /// Maximum nesting of a value: no `_id` that a person types needs more.
 const MAX_LEVELS: usize = 20;
 
 /// Functions of mongosh that make a value.
-const FUNCTIONS: [&str; 14] = [
+const FUNCTIONS: [&str; 15] = [
     "ObjectId",
     "UUID",
     "ISODate",
@@ -26,6 +28,7 @@ const FUNCTIONS: [&str; 14] = [
     "Timestamp",
     "BinData",
     "MinKey",
+    "MaxKey",
 ];
 
 /// Returns the values that a text may stand for. Digits may be a number or a string, and 24 hexadecimal digits an ObjectId or a
@@ -58,7 +61,7 @@ fn parse(text: &str) -> Result<Bson, String> {
     if reader.chars.peek().is_some() {
         return Err(reader.expected("nothing more"));
     }
-    Bson::try_from(value).map_err(|cause| format!("no valid value: {cause}"))
+    Bson::try_from(value).map_err(|_| "no value of a type that MongoDB has".to_owned())
 }
 
 /// A reader of JSON with the liberties of mongosh, as far as they make values: names without quotes, single quotes, functions.
@@ -99,7 +102,13 @@ impl Reader<'_> {
             }
         }
         self.take('}')?;
-        Ok(Value::Object(object))
+        let typed = object.keys().next().filter(|key| key.starts_with('$') && *key != "$ref").cloned();
+        let value = Value::Object(object);
+        match (typed, Bson::try_from(value.clone())) {
+            (Some(key), Err(_)) => Err(format!("`{key}`: expected {}", typed::expected(&key))),
+            (Some(key), Ok(Bson::Document(_))) => Err(format!("`{key}` is no type of Extended JSON")),
+            _ => Ok(value),
+        }
     }
 
     fn list(&mut self, open: char, close: char, level: usize) -> Result<Vec<Value>, String> {
@@ -169,8 +178,11 @@ impl Reader<'_> {
             return Err(format!("`{name}` is no value"));
         }
         let arguments = self.list('(', ')', level)?;
-        made(&name, &arguments)
-            .ok_or_else(|| format!("`{name}` makes no value of this; expected one of {}", FUNCTIONS.join(", ")))
+        match made(&name, &arguments).filter(|value| Bson::try_from(value.clone()).is_ok()) {
+            Some(value) => Ok(value),
+            None if FUNCTIONS.contains(&name.as_str()) => Err(format!("`{name}`: expected {}", argument(&name))),
+            None => Err(format!("`{name}` makes no value; expected one of {}", FUNCTIONS.join(", "))),
+        }
     }
 
     fn name(&mut self) -> String {
@@ -204,6 +216,20 @@ impl Reader<'_> {
         let at = self.position();
         format!("expected {what} at character {}", self.text[..at].chars().count() + 1)
     }
+}
+
+/// Returns what a function of mongosh takes.
+fn argument(name: &str) -> &'static str {
+    typed::expected(match name {
+        "ObjectId" => "$oid",
+        "UUID" => "$uuid",
+        "ISODate" | "Date" => "$date",
+        "NumberInt" | "Int32" | "NumberLong" | "Long" => "$numberLong",
+        "NumberDecimal" | "Decimal128" | "Double" => "$numberDecimal",
+        "Timestamp" => "$timestamp",
+        "BinData" => return "a number, and bytes in base64: `BinData(0, \"AQI=\")`",
+        _ => return "nothing in its parentheses",
+    })
 }
 
 /// Returns what a function of mongosh makes, as Extended JSON.
@@ -291,12 +317,20 @@ mod tests {
             ("{a: 1", "expected `,` at character 6"),
             ("{a: 1, a: 2}", "each key once"),
             ("'a", "expected ' at the end"),
-            ("ObjectId('5')", "no valid value"),
-            ("ObjectId(5)", "`ObjectId` makes no value of this"),
+            ("ObjectId('5')", "`ObjectId`: expected 24 hexadecimal digits"),
+            ("ObjectId(5)", "`ObjectId`: expected 24 hexadecimal digits"),
+            ("{a: {$oid: 'x'}}", "`$oid`: expected 24 hexadecimal digits"),
+            ("ISODate('yesterday')", "`ISODate`: expected a date such as "),
+            ("{$date: 'x'}", "`$date`: expected a date such as "),
+            ("UUID('x')", "`UUID`: expected a UUID such as "),
+            ("Timestamp(1)", "`Timestamp`: expected {t: 1, i: 1}"),
+            ("BinData(0, '!')", "`BinData`: expected a number, and bytes in base64"),
+            ("MinKey(5)", "`MinKey`: expected nothing in its parentheses"),
+            ("{$foo: 1}", "`$foo` is no type of Extended JSON"),
             ("[1] 2", "expected nothing more at character 5"),
             ("{a: Foo(1)}", "`Foo` makes no value"),
             ("{a: b}", "`b` is no value"),
-            ("NumberLong('x')", "no valid value"),
+            ("NumberLong('x')", "`NumberLong`: expected a whole number in quotes"),
         ] {
             let refused = candidates(text).unwrap_err();
             assert!(refused.contains(why), "{text}: {refused}");

@@ -39,6 +39,7 @@ fn policy(options: &Common, uri_given: bool) -> Result<Policy, Failure> {
                 "`sweeper init` writes a first policy, `sweeper import` one from the TTL indexes that are there; \
                  --policy FILE names another file"
             }
+            ErrorKind::InvalidData => "save the file as UTF-8, without another encoding such as UTF-16 or Latin-1",
             _ => "name the file with --policy FILE; `-` reads standard input",
         };
         Failure::usage(format!("reading the policy `{path}`: {cause}; nothing was contacted")).hint(hint)
@@ -100,7 +101,8 @@ fn read(options: &Common) -> std::io::Result<String> {
         return Ok(String::from_utf8_lossy(&bytes).into_owned());
     }
     String::from_utf8(bytes).map_err(|cause| {
-        let at = cause.utf8_error().valid_up_to();
-        std::io::Error::other(format!("not UTF-8 from byte {at} on"))
+        let valid = &cause.as_bytes()[..cause.utf8_error().valid_up_to()];
+        let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+        std::io::Error::new(ErrorKind::InvalidData, format!("line {line} is not UTF-8"))
     })
 }

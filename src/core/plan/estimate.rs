@@ -151,7 +151,9 @@ impl Estimate {
             oplog_window_after_seconds: window_after(),
             oplog_unknown: match facts.oplog {
                 OplogLook::Unknown(why) => Some(why.clone()),
-                OplogLook::Known(oplog) if oplog.size.is_none() => Some("the user may not see its size".into()),
+                OplogLook::Known(oplog) if oplog.size.is_none() => {
+                    Some("its size needs `collStats` of `local.oplog.rs`, which the role `clusterMonitor` has".into())
+                }
                 OplogLook::Known(_) if facts.children.is_none() => Some("the children were not counted".into()),
                 OplogLook::Known(_) | OplogLook::None => None,
             },

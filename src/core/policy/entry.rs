@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use super::env::expand;
 use super::place::PathStep;
-use super::problem::Problem;
+use super::problem::{Problem, Problems};
 use super::yaml::Node;
 
 /// State shared by all readers of one policy.
@@ -58,6 +58,12 @@ impl<'a> Entry<'a> {
         [self.path.as_slice(), &[step]].concat()
     }
 
+    /// Returns the step to the value of a key, if the node is a mapping that has it.
+    pub(super) fn value_at(&self, key: &str) -> Option<PathStep> {
+        let Node::Map(entries) = self.node else { return None };
+        entries.iter().position(|(written, _)| matches!(written, Node::Str(written) if written == key)).map(PathStep::Value)
+    }
+
     /// Reports a problem at a path.
     pub(super) fn problem_at(&self, path: Vec<PathStep>, message: impl Into<String>) {
         if self.reports {
@@ -87,11 +93,22 @@ impl<'a> Entry<'a> {
             .map_or_else(|message: String| self.problem(message), Some)
     }
 
+    /// Unwraps the result of a parser that knows the places of its problems, or reports them all.
+    pub(super) fn accept_all<T>(&self, result: Result<T, Problems>) -> Option<T> {
+        let report = |(path, message): (Vec<PathStep>, String)| {
+            self.problem_at([self.path.as_slice(), &path].concat(), format!("`{}`: {message}", self.key));
+        };
+        result.map_err(|problems| problems.into_iter().for_each(report)).ok()
+    }
+
     /// Returns the string with its environment variables replaced; reports any other kind of value.
     pub(super) fn text(&self, expected: &str) -> Option<String> {
         let Node::Str(raw) = self.node else {
             return self.unexpected(expected);
         };
+        if raw.ends_with('\n') {
+            return self.problem("ends in a line break, as a block of lines (`|` or `>`) does; expected the value in one line");
+        }
         // Not through `accept`, because this message names the variable and quotes no value.
         expand(raw, self.context.env).map_or_else(|message| self.problem(message), Some)
     }

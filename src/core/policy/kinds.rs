@@ -42,7 +42,11 @@ impl<T> Kind for Whole<T> {
             };
             let meant =
                 meant.and_then(|number| i64::try_from(number).ok()).filter(|number| (self.min..=self.max).contains(number));
-            entry.unexpected(&meant.map_or_else(|| self.words(), |number| format!("{}, such as {number}", self.words())))
+            entry.unexpected(&match meant {
+                Some(number) if self.min == self.max => format!("{number}, a whole number without quotes"),
+                Some(number) => format!("{}, such as {number}", self.words()),
+                None => self.words(),
+            })
         })
     }
 

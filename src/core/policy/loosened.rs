@@ -22,20 +22,17 @@ pub fn loosened(before: &Policy, now: &Policy) -> Vec<String> {
 
 fn of_rule(before: &Rule, now: &Rule) -> Vec<String> {
     let lost = [
-        ("filter", is_filter_lost(before.filter.as_ref(), now.filter.as_ref())),
-        ("holds", before.holds.is_some() && now.holds.is_none()),
-        ("ttlField", before.ttl_field.is_some() && now.ttl_field.is_none()),
-        ("exclude", before.exclude.iter().any(|pattern| !now.exclude.contains(pattern))),
-        ("archive", before.archive.is_some() && now.archive.is_none()),
-        ("maxDeletes", before.limits.max_deletes.is_some() && now.limits.max_deletes.is_none()),
-        ("maxDeletePercent", before.limits.max_delete_percent.is_some() && now.limits.max_delete_percent.is_none()),
-        ("window", before.limits.window.is_some() && now.limits.window.is_none()),
-        ("enabled: false", !before.enabled && now.enabled),
+        ("`filter`, or a part of it,", is_filter_lost(before.filter.as_ref(), now.filter.as_ref())),
+        ("`holds`", before.holds.is_some() && now.holds.is_none()),
+        ("`ttlField`", before.ttl_field.is_some() && now.ttl_field.is_none()),
+        ("`exclude`, or a part of it,", before.exclude.iter().any(|pattern| !now.exclude.contains(pattern))),
+        ("`archive`", before.archive.is_some() && now.archive.is_none()),
+        ("`maxDeletes`", before.limits.max_deletes.is_some() && now.limits.max_deletes.is_none()),
+        ("`maxDeletePercent`", before.limits.max_delete_percent.is_some() && now.limits.max_delete_percent.is_none()),
+        ("`window`", before.limits.window.is_some() && now.limits.window.is_none()),
+        ("`enabled: false`", !before.enabled && now.enabled),
     ];
-    let lost = lost
-        .into_iter()
-        .filter(|(_, is_lost)| *is_lost)
-        .map(|(key, _)| format!("rule `{}`: `{key}` is gone, or a part of it", now.name));
+    let lost = lost.into_iter().filter(|(_, is_lost)| *is_lost).map(|(what, _)| format!("rule `{}`: {what} is gone", now.name));
     lost.chain(shortened(before, now)).collect()
 }
 
@@ -67,10 +64,17 @@ fn shortened(before: &Rule, now: &Rule) -> Option<String> {
     let shown = |seconds: u32| duration::format(seconds.into());
     match was {
         // Only documents with a ttl of their own expired.
-        None => Some(format!("rule `{}`: all documents expire after {}, where none did", now.name, shown(is))),
-        Some(was) if is < was / MAX_SHORTENED => {
-            Some(format!("rule `{}`: the period is {}, less than a tenth of {}", now.name, shown(is), shown(was)))
-        }
+        None => Some(format!(
+            "rule `{}`: documents without a ttl of their own expire after {}; before, none did",
+            now.name,
+            shown(is)
+        )),
+        Some(was) if is < was / MAX_SHORTENED => Some(format!(
+            "rule `{}`: documents expire after {}, less than a tenth of the {} before",
+            now.name,
+            shown(is),
+            shown(was)
+        )),
         Some(_) => None,
     }
 }
@@ -153,7 +157,8 @@ connection:
         said.dedup();
         let said = said.join("\n");
         for key in ["filter", "holds", "ttlField", "archive", "maxDeletes", "maxDeletePercent", "window", "enabled: false"] {
-            assert!(said.contains(&format!("`{key}` is gone, or")), "{key}: {said}");
+            let part = if key == "filter" { ", or a part of it," } else { "" };
+            assert!(said.contains(&format!("`{key}`{part} is gone")), "{key}: {said}");
         }
         assert!(open > valid / 2, "{open} of {valid}");
     }
@@ -164,19 +169,27 @@ connection:
             |keys: &str| read(&format!("version: 1\ncollections:\n  - {{namespace: app.c*, field: at, {keys}}}\n")).unwrap();
         for (before, now, why) in [
             ("expireAfter: 90d", "expireAfter: 9d", ""),
-            ("expireAfter: 90d", "expireAfter: 8d", "the period is 8d, less than a tenth of 90d"),
+            ("expireAfter: 90d", "expireAfter: 8d", "documents expire after 8d, less than a tenth of the 90d before"),
             ("expireAfter: 1d", "expireAfter: 90d", ""),
-            ("expireAfterSeconds: -1, ttlField: ttl", "expireAfter: 90d, ttlField: ttl", "where none did"),
+            ("expireAfterSeconds: -1, ttlField: ttl", "expireAfter: 90d, ttlField: ttl", "before, none did"),
             ("expireAfter: 1d, filter: {a: 1}", "expireAfter: 1d, filter: {a: 2}", ""),
             ("expireAfter: 1d", "expireAfter: 1d, filter: {a: 2}, maxDeletes: 5", ""),
-            ("expireAfter: 1d, exclude: [app.ca, app.cb]", "expireAfter: 1d, exclude: [app.cb]", "`exclude` is gone"),
+            (
+                "expireAfter: 1d, exclude: [app.ca, app.cb]",
+                "expireAfter: 1d, exclude: [app.cb]",
+                "`exclude`, or a part of it, is gone",
+            ),
             (
                 "expireAfter: 1d, filter: {a: 1, b: {$in: [1, 2]}}",
                 "expireAfter: 1d, filter: {a: 1, b: {$in: [1]}}",
-                "`filter` is gone",
+                "`filter`, or a part of it, is gone",
             ),
-            ("expireAfter: 1d, filter: {a: 1, b: 2}", "expireAfter: 1d, filter: {b: 2}", "`filter` is gone"),
-            ("expireAfter: 1d, filter: {a: 1, b: 2}", "expireAfter: 1d, filter: {a: 1, b: null}", "`filter` is gone"),
+            ("expireAfter: 1d, filter: {a: 1, b: 2}", "expireAfter: 1d, filter: {b: 2}", "`filter`, or a part of it, is gone"),
+            (
+                "expireAfter: 1d, filter: {a: 1, b: 2}",
+                "expireAfter: 1d, filter: {a: 1, b: null}",
+                "`filter`, or a part of it, is gone",
+            ),
             ("expireAfter: 1d, filter: {a: 1, b: 2}", "expireAfter: 1d, filter: {a: 1, c: 2}", ""),
         ] {
             let lost = loosened(&rule(before), &rule(now)).join("\n");

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use super::entry::Entry;
 use super::key::{AnyKey, Defaulted, Key, Kind, Section, Written};
 use super::place::PathStep;
-use super::problem::{meant, unknown_key};
+use super::problem::{Problems, meant, unknown_key};
+use super::traps::NO_POLICY;
 use super::yaml::Node;
 
 /// One mapping of the policy, whose values have been checked.
@@ -23,6 +24,10 @@ impl<'a> Mapping<'a> {
     /// `None` if the value is not a mapping. Reading values later reports nothing a second time.
     pub(super) fn open(entry: Entry<'a>, section: &'static Section) -> Option<Self> {
         let Node::Map(entries) = entry.node else {
+            if entry.key.is_empty() && entry.rule.is_none() && matches!(entry.node, Node::Nothing | Node::Null) {
+                entry.problem_at(entry.path.clone(), NO_POLICY);
+                return None;
+            }
             let title = if entry.key.is_empty() { section.title.to_owned() } else { format!("`{}`", entry.key) };
             let names: Vec<&str> = section.names().collect();
             let message = match entry.node {
@@ -91,6 +96,14 @@ impl<'a> Mapping<'a> {
     pub(super) fn problem(&self, key: &dyn AnyKey, message: impl Into<String>) {
         let path = self.position(key.about().name).map(|index| self.entry.step(PathStep::Key(index)));
         self.entry.problem_at(path.unwrap_or_else(|| self.entry.path.clone()), message);
+    }
+
+    /// Reports problems inside the value of a key; of the mapping as a whole if it does not have the key.
+    pub(super) fn problems_in(&self, key: &dyn AnyKey, problems: Problems) {
+        for (path, message) in problems {
+            let path = self.own(key).map(|entry| [entry.path.as_slice(), &path].concat());
+            self.entry.problem_at(path.unwrap_or_else(|| self.entry.path.clone()), message);
+        }
     }
 
     /// Reports a problem of the mapping as a whole.

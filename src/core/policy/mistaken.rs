@@ -2,6 +2,7 @@
 
 use bson::Bson;
 
+use crate::base::text::meant_number;
 use crate::base::values::mongosh;
 
 /// Functions of shells and drivers that make a value, in small letters.
@@ -56,6 +57,20 @@ pub(super) fn constructor(text: &str, is_secret: bool) -> Option<String> {
     let is_function = FUNCTIONS.contains(&name.as_str()) || (WORDS.contains(&name.as_str()) && is_called);
     let written = || typed(text).or_else(|| day(&name, arguments)).filter(|_| !is_secret);
     is_function.then(|| written().unwrap_or_else(|| form(&name).to_owned()))
+}
+
+/// Operators that compare, each before a space or a colon.
+const OPERATORS: [&str; 12] =
+    ["$gt", "$gte", "$lt", "$lte", "$ne", "$eq", "$in", "$nin", "$exists", "$not", "$regex", "$elemMatch"];
+
+/// Returns what to write in place of a string that begins with an operator and what it compares with, such as `$gt 5`.
+/// `is_secret` keeps the string itself out of it.
+pub(super) fn operator(text: &str, is_secret: bool) -> Option<String> {
+    let text = text.trim();
+    let (name, value) = text.split_at(text.find([' ', ':'])?);
+    let value = value.trim_start_matches([' ', ':']);
+    let value = if is_secret { "..." } else { value };
+    (OPERATORS.contains(&name) && !value.is_empty()).then(|| format!("{{{name}: {value}}}"))
 }
 
 /// Returns the Extended JSON of a constructor of a date whose argument is a day, which mongosh takes for its midnight in UTC.
@@ -144,6 +159,11 @@ pub(super) fn meant(text: &str, is_secret: bool) -> Option<String> {
     }
     if text.len() == 36 && bson::Uuid::parse_str(text).is_ok() {
         return Some(format!("{{$uuid: \"{shown}\"}}"));
+    }
+    // A number that YAML takes for a string, as it is written.
+    let is_grouped = text.contains(['_', ',']) || (text.len() > 1 && text.starts_with('0') && !text.contains('.'));
+    if let Some(number) = meant_number(text).filter(|_| is_grouped) {
+        return Some(if is_secret { "the number in plain digits".to_owned() } else { number.to_string() });
     }
     if text.parse::<f64>().is_ok() {
         return Some("the number without quotes".to_owned());
@@ -313,6 +333,10 @@ mod tests {
             ("0123456789abcdef01234567", "{$oid: \"0123456789abcdef01234567\"}"),
             ("c8edabc3-f738-4ca3-b68d-ab92a91478a3", "{$uuid: \"c8edabc3-f738-4ca3-b68d-ab92a91478a3\"}"),
             ("5", "the number without quotes"),
+            ("0.5", "the number without quotes"),
+            ("1_000", "1000"),
+            ("1,000", "1000"),
+            ("017", "17"),
             ("true", "true or false without quotes"),
             ("Yes", "true or false without quotes"),
         ] {

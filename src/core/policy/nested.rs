@@ -17,7 +17,7 @@ impl Kind for Filter {
     type Value = Document;
 
     fn read(&self, entry: &Entry) -> Option<Document> {
-        entry.accept(filter::parse_filter(entry.node, entry.context.env))
+        entry.accept_all(filter::parse_filter(entry.node, entry.context.env))
     }
 
     fn schema(&self) -> Value {
@@ -43,7 +43,7 @@ impl Kind for Collation {
 
     fn read(&self, entry: &Entry) -> Option<Document> {
         let known: Vec<&str> = self.0.names().collect();
-        entry.accept(filter::parse_collation(entry.node, &known, entry.context.env))
+        entry.accept_all(filter::parse_collation(entry.node, &known, entry.context.env))
     }
 
     fn schema(&self) -> Value {

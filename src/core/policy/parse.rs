@@ -38,8 +38,8 @@ pub fn parse(path: &str, text: &str, env: &dyn Fn(&str) -> Option<String>, uri_g
             ),
         ));
     }
-    // Editors of Windows begin a file with a byte order mark.
-    let yaml = text.strip_prefix('\u{feff}').unwrap_or(text);
+    // Editors of Windows begin a file with a byte order mark, and with two where it had one.
+    let yaml = text.trim_start_matches('\u{feff}');
     let root = yaml::parse(yaml).map_err(|(message, place)| PolicyError::single(path, place, message))?;
     let context = Context::new(env, uri_given);
     let policy = read(&context, &root);

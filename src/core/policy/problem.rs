@@ -15,6 +15,9 @@ pub struct Problem {
     pub message: String,
 }
 
+/// Problems of one value, each with the path from the value to its place.
+pub(super) type Problems = Vec<(Vec<PathStep>, String)>;
+
 /// All problems of one policy with their places, in the order of the text; shown one per line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyError {
@@ -105,6 +108,7 @@ pub(super) fn unknown_key(key: &str, known: &[&str]) -> String {
 
 /// Returns the complaint about a key that its value follows without a space.
 pub(super) fn no_space(name: &str) -> String {
+    let name = name.trim();
     format!("no space after the colon of `{name}`; expected `{name}: ...`")
 }
 

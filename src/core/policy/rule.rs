@@ -116,14 +116,15 @@ fn check_constructors(map: &Mapping) {
     let allowed = map.optional(&keys::ALLOW_UNKNOWN_TYPES).unwrap_or_default();
     if let (Some(filter), Some(entry)) = (map.optional(&keys::FILTER), map.entry(&keys::FILTER)) {
         let variables = filter::variables(entry.node, entry.context.env);
-        if let Some(why) = constructors::refused(&filter, &variables, &allowed) {
-            map.problem(&keys::FILTER, format!("`filter`: {why}"));
-        }
+        let found = constructors::refused(&filter, &variables, &allowed);
+        map.problems_in(&keys::FILTER, found.into_iter().map(|(path, why)| (path, format!("`filter`: {why}"))).collect());
     }
-    if let Some(holds) = map.optional(&keys::HOLDS)
-        && let Some(why) = holds.filter.and_then(|filter| constructors::refused(&filter, &holds.variables, &allowed))
+    if let (Some(holds), Some(entry)) = (map.optional(&keys::HOLDS), map.entry(&keys::HOLDS))
+        && let (Some(filter), Some(step)) = (holds.filter, entry.value_at("filter"))
     {
-        map.problem(&keys::HOLDS, format!("`holds`: `filter`: {why}"));
+        let found = constructors::refused(&filter, &holds.variables, &allowed);
+        let found = found.into_iter().map(|(path, why)| ([vec![step], path].concat(), format!("`holds`: `filter`: {why}")));
+        map.problems_in(&keys::HOLDS, found.collect());
     }
 }
 

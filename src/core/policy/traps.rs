@@ -5,68 +5,226 @@
 
 use super::place::Place;
 use super::problem::no_space;
+use super::properties;
+
+/// The complaint about a text that is another kind of file, or none at all.
+pub(super) const NO_POLICY: &str =
+    "no policy; expected YAML with the keys `version` and `collections`, as `sweeper init` writes it";
 
 /// Says what is wrong with a text, and where, from the parser's message and place. A bracket that is not closed is named where it
 /// opens.
 pub(super) fn explain(text: &str, message: &str, place: Option<Place>) -> (String, Option<Place>) {
     // A text that takes too many levels or aliases says that first.
     if !names_a_policy(text) && !message.contains("limit exceeded") {
-        return ("no policy; expected YAML with the keys `version` and `collections`, as `sweeper init` writes it".into(), None);
+        return (NO_POLICY.into(), None);
     }
-    let Some(found) = place.map(|place| At { text, place }) else { return (unplaced(message), place) };
-    let says = |part: &str| message.contains(part);
-    let begins = context(message).map_or(found, |place| At { text, place });
-    let said = |message: &str, at: At| (message.to_owned(), Some(at.place));
-    if found.follows_tab() {
-        return said("found a tab character; YAML takes only spaces to indent and separate", found);
+    if message.contains("control characters") {
+        return control_character(text);
     }
-    if says("scanning an alias") || says("unknown anchor") {
-        let word = begins.word();
-        return (format!("`{word}` without quotes is an alias of YAML; expected \"{word}\" in quotes"), Some(begins.place));
+    if message.contains("more than one document") {
+        let said = "more than one YAML document; expected one policy without a line `---` or `...` in its middle";
+        return (said.to_owned(), second_document(text));
     }
-    if says("scanning an anchor") {
-        return said("`&` at the beginning of a value marks an anchor of YAML; expected the value in quotes", begins);
-    }
-    if says("expected ',' or") && found.is_variable() {
-        let dollar = Place { column: found.place.column - 1, ..found.place };
-        return said("a variable inside braces or brackets needs quotes; expected \"${NAME}\"", At { place: dollar, ..found });
-    }
-    if let Some((name, place)) = found.with_lines_before().find_map(At::lacks_space) {
-        return (name, Some(place));
-    }
-    if says("quoted scalar") {
-        return match says("escape") {
-            true => said(r"`\` in double quotes begins an escape; expected `\\`, or single quotes around the value", found),
-            false => said("the quote that opens here is not closed", begins),
-        };
-    }
-    if says("cannot start any token") {
-        let first = found.rest().chars().next().unwrap_or(' ');
-        return (format!("`{first}` cannot begin a value or a key without quotes; expected single quotes around it"), place);
-    }
-    if says("flow mapping") || says("flow sequence") {
-        let (open, close) = if says("mapping") { ('{', '}') } else { ('[', ']') };
-        return (format!("the `{open}` that opens here lacks its `{close}`, or a comma between two entries"), Some(begins.place));
-    }
-    if says("mapping values are not allowed") && found.follows_colon() {
-        return said("a value with a colon and a space in it needs quotes", found);
-    }
-    if says("mapping values are not allowed") || says("block mapping") || says("block collection") {
-        return said("the indentation fits no line above; keys of one mapping begin in the same column", found);
-    }
-    if says("could not find expected ':'") {
-        return said("expected a key, a colon and a space, then the value", begins);
-    }
-    (unplaced(message), place)
+    let unplaced = "no valid YAML; expected a key, a colon and a space, then the value, in quotes if it has special characters";
+    let Some(place) = place else { return (limit(message).unwrap_or(unplaced).to_owned(), place) };
+    let trouble = Trouble { message, found: At { text, place } };
+    let explained = trouble
+        .of_lookalikes()
+        .or_else(|| trouble.of_marks())
+        .or_else(|| trouble.of_quotes())
+        .or_else(|| trouble.of_brackets())
+        .or_else(|| trouble.of_lines());
+    let (said, place) = explained.unwrap_or_else(|| (limit(message).unwrap_or(unplaced).to_owned(), place));
+    (said, Some(place))
 }
 
-/// Says what is wrong where no place tells more.
-fn unplaced(message: &str) -> String {
-    if message.contains("more than one document") {
-        return "more than one YAML document; expected one policy without a line `---` in its middle".to_owned();
+/// Says which limit of the parser is passed.
+fn limit(message: &str) -> Option<&'static str> {
+    if message.contains("repetition limit") {
+        return Some("aliases (`*name`) repeat too much; expected the values themselves");
     }
-    let end = message.find(" at line ").unwrap_or(message.len());
-    format!("no valid YAML: {}", &message[..end])
+    message.contains("recursion limit").then_some("nested too deep; expected at most 127 levels")
+}
+
+/// Returns the complaint about the first control character, and its place.
+fn control_character(text: &str) -> (String, Option<Place>) {
+    let is_control = |c: char| c.is_control() && !matches!(c, '\t' | '\u{85}');
+    let found = text.lines().enumerate().find_map(|(line, content)| {
+        let (column, c) = content.chars().enumerate().find(|(_, c)| is_control(*c))?;
+        Some((u32::from(c), Place { line: line + 1, column: column + 1 }))
+    });
+    match found {
+        Some((code, place)) => (format!("a control character (U+{code:04X}), which no YAML has; expected text"), Some(place)),
+        None => ("a control character, which no YAML has; expected text".to_owned(), None),
+    }
+}
+
+/// Returns the place of the line that ends the first document.
+fn second_document(text: &str) -> Option<Place> {
+    let has_text = |line: &str| !line.trim().is_empty() && !line.starts_with(['#', '%']);
+    let mut lines = text.lines().enumerate().skip_while(|(_, line)| !has_text(line)).skip(1);
+    let is_end = |line: &str| {
+        ["---", "..."].iter().any(|end| line.strip_prefix(end).is_some_and(|rest| rest.trim_start() != rest || rest.is_empty()))
+    };
+    lines.find(|(_, line)| is_end(line)).map(|(line, _)| Place { line: line + 1, column: 1 })
+}
+
+/// What the parser says of a text, and where.
+struct Trouble<'a> {
+    message: &'a str,
+    found: At<'a>,
+}
+
+/// What a person is told, and the place.
+type Said = Option<(String, Place)>;
+
+fn said(message: impl Into<String>, at: At) -> Said {
+    Some((message.into(), at.place))
+}
+
+impl<'a> Trouble<'a> {
+    fn says(&self, part: &str) -> bool {
+        self.message.contains(part)
+    }
+
+    /// Returns where what the parser was at begins. The message leaves it out where it is the place of the message or the
+    /// beginning of the text.
+    fn begins(&self) -> At<'a> {
+        let start = Place { line: 1, column: 1 };
+        let is_in_brackets = self.says("flow mapping") || self.says("flow sequence");
+        let place = context(self.message).unwrap_or(if is_in_brackets { start } else { self.found.place });
+        At { place, ..self.found }
+    }
+
+    /// Explains a character that looks like a part of YAML, on the line or the one before.
+    fn of_lookalikes(&self) -> Said {
+        let lines: Vec<usize> = self.found.with_lines_before().map(|at| at.place.line).collect();
+        properties::lookalike_on(self.found.text, &lines)
+    }
+
+    /// Explains a character that has a meaning at the beginning of a value.
+    fn of_marks(&self) -> Said {
+        let (found, begins) = (self.found, self.begins());
+        if found.follows_tab() {
+            return said("found a tab character; YAML takes only spaces to indent and separate", found);
+        }
+        if self.says("scanning an alias") || self.says("unknown anchor") {
+            let word = begins.word();
+            return said(format!("`{word}` without quotes is an alias of YAML; expected \"{word}\" in quotes"), begins);
+        }
+        if self.says("scanning an anchor") {
+            return said("`&` at the beginning of a value marks an anchor of YAML; expected the value in quotes", begins);
+        }
+        if self.says("recursion limit") && found.rest().starts_with('&') {
+            let name = &found.word()[1..];
+            return said(format!("the anchor `&{name}` has its own alias `*{name}` inside; expected the value itself"), found);
+        }
+        if found.rest().starts_with("!!") {
+            return said("the value is none of its tag's type; expected the value without the tag", found);
+        }
+        if self.says("a tag") || self.says("undefined tag handle") || self.says("empty YAML tag") {
+            return said("`!` at the beginning of a value marks a tag of YAML; expected the value in quotes", begins);
+        }
+        if self.says("a block scalar") {
+            let mark = begins.rest().chars().next().unwrap_or('|');
+            return said(
+                format!(
+                    "`{mark}` begins a block of lines, the first on the next line; expected a value that begins with it in quotes"
+                ),
+                begins,
+            );
+        }
+        if self.says("directive") {
+            return said(
+                "`%` at the beginning of a line is a directive of YAML; expected a key, in quotes if it has a `%`",
+                begins,
+            );
+        }
+        if self.says("expected ',' or") && found.is_variable() {
+            let dollar = Place { column: found.place.column - 1, ..found.place };
+            return said(
+                "a variable inside braces or brackets needs quotes; expected \"${NAME}\"",
+                At { place: dollar, ..found },
+            );
+        }
+        if self.says("cannot start any token") || self.says("node content") {
+            let first = found.rest().chars().next()?;
+            let mark = if first == '`' { "a backtick".to_owned() } else { format!("`{first}`") };
+            return said(format!("{mark} cannot begin a value or a key without quotes; expected single quotes around it"), found);
+        }
+        if self.says("mapping keys are not allowed") || self.says("block sequence entries are not allowed") {
+            let first = found.rest().chars().next()?;
+            return said(
+                format!(
+                    "`{first}` and a space cannot begin a value in the line of its key; expected quotes, or a line of its own"
+                ),
+                found,
+            );
+        }
+        None
+    }
+
+    fn of_quotes(&self) -> Said {
+        if let Some(lacks) = self.found.with_lines_before().find_map(At::lacks_space) {
+            return Some(lacks);
+        }
+        if self.says("quoted scalar") {
+            return match self.says("escape") {
+                true => {
+                    said(r"`\` in double quotes begins an escape; expected `\\`, or single quotes around the value", self.found)
+                }
+                false => said("the quote that opens here is not closed", self.begins()),
+            };
+        }
+        if !self.says("did not find expected") {
+            return None;
+        }
+        let (before, rest) = self.found.halves();
+        if rest.starts_with(':') {
+            return None;
+        }
+        let is_in_brackets = self.says("flow mapping") || self.says("flow sequence");
+        let goes_on = before.ends_with([']', '}']) && rest.starts_with(|c: char| !c.is_whitespace() && !",]}".contains(c));
+        match before.trim_end().chars().next_back()? {
+            '\'' => said("the quote before this place ends the value; expected `''` for one inside single quotes", self.found),
+            '"' => said(r#"the quote before this place ends the value; expected `\"` for one inside double quotes"#, self.found),
+            end @ (']' | '}') if goes_on || !is_in_brackets => said(
+                format!("the `{end}` before this place ends the value; expected nothing behind it, or the whole value in quotes"),
+                self.found,
+            ),
+            _ => None,
+        }
+    }
+
+    fn of_brackets(&self) -> Said {
+        if !(self.says("flow mapping") || self.says("flow sequence")) {
+            return None;
+        }
+        let (before, rest) = self.found.halves();
+        if rest.starts_with(['[', '{']) && before.ends_with(|c: char| !c.is_whitespace() && !"[{,:".contains(c)) {
+            return said("a value with brackets or braces in it needs quotes inside other brackets or braces", self.found);
+        }
+        let (open, close) = if self.says("mapping") { ('{', '}') } else { ('[', ']') };
+        said(format!("the `{open}` that opens here lacks its `{close}`, or a comma between two entries"), self.begins())
+    }
+
+    fn of_lines(&self) -> Said {
+        let found = self.found;
+        if self.says("mapping values are not allowed") && found.follows_colon() {
+            let operator = found.halves().0.rsplit(": ").next().filter(|value| value.starts_with('$'));
+            return match operator {
+                Some(operator) => said(format!("an operator needs braces; expected {{{operator}: ...}}"), found),
+                None => said("a value with a colon and a space in it needs quotes", found),
+            };
+        }
+        if self.says("mapping values are not allowed") || self.says("block mapping") || self.says("block collection") {
+            return said("the indentation fits no line above; keys of one mapping begin in the same column", found);
+        }
+        if self.says("could not find expected ':'") {
+            return said("expected a key, a colon and a space, then the value", self.begins());
+        }
+        None
+    }
 }
 
 /// Whether a line of a text begins with a key that every policy has.
@@ -150,94 +308,17 @@ impl<'a> At<'a> {
         let begins = line.trim_start();
         let place = |rest: &str| Place { column: line[..line.len() - rest.len()].chars().count() + 1, ..self.place };
         let is_letter = |c: char| c.is_ascii_alphabetic();
+        let is_of_name = |c: char| is_letter(c) || c == '$' || c == '_';
         if begins.strip_prefix('-').is_some_and(|rest| rest.starts_with(is_letter)) {
             return Some(("no space after the `-` of an item; expected `- `".into(), place(begins)));
         }
         let key = begins.trim_start_matches("- ").trim_start();
         let (name, value) = key.split_once(':')?;
-        let is_key = name.len() > 1 && name.chars().all(is_letter) && !value.starts_with([' ', '/']) && !value.is_empty();
+        let is_key =
+            !name.is_empty() && name.chars().all(is_of_name) && !value.starts_with([' ', '/', '\\']) && !value.is_empty();
         is_key.then(|| (no_space(name), place(key)))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::core::policy::parse::parse;
-
-    /// Returns the one problem of a policy, with its line and column.
-    fn problem(text: &str) -> String {
-        let lines = parse("p", text, &|_| None, true).unwrap_err().lines();
-        assert_eq!(lines.len(), 1, "{text}: {lines:?}");
-        lines[0].clone()
-    }
-
-    #[test]
-    fn mistakes_of_yaml_are_named_where_they_are() {
-        let indentation = "the indentation fits no line above; keys of one mapping begin in the same column";
-        for (rule, said) in [
-            ("namespace: *.x", "p:3:16: `*.x` without quotes is an alias of YAML; expected \"*.x\" in quotes"),
-            ("namespace: *", "p:3:16: `*` without quotes is an alias of YAML; expected \"*\" in quotes"),
-            ("namespace: *app", "p:3:16: `*app` without quotes is an alias of YAML; expected \"*app\" in quotes"),
-            ("exclude: [a.b, *.x]", "p:3:20: `*.x` without quotes is an alias of YAML; expected \"*.x\" in quotes"),
-            ("name: &", "p:3:11: `&` at the beginning of a value marks an anchor of YAML; expected the value in quotes"),
-            ("filter: {a: ${A}}", "p:3:17: a variable inside braces or brackets needs quotes; expected \"${NAME}\""),
-            ("filter: {a: [1, ${A}]}", "p:3:21: a variable inside braces or brackets needs quotes; expected \"${NAME}\""),
-            ("namespace:a.b\n    field: at", "p:3:5: no space after the colon of `namespace`; expected `namespace: ...`"),
-            ("name: x\n    field:at\n    hint: x", "p:4:5: no space after the colon of `field`; expected `field: ...`"),
-            ("name: x\n  -name: y", "p:4:3: no space after the `-` of an item; expected `- `"),
-            ("name: a: b", "p:3:12: a value with a colon and a space in it needs quotes"),
-            ("name: x\n   field: at", &format!("p:4:4: {indentation}")),
-            ("name: x\n     field: at", &format!("p:4:11: {indentation}")),
-            ("name: x\n    field", "p:4:5: expected a key, a colon and a space, then the value"),
-            ("name: @x", "p:3:11: `@` cannot begin a value or a key without quotes; expected single quotes around it"),
-            ("name: 'x\n    field: at", "p:3:11: the quote that opens here is not closed"),
-            (
-                "name: \"a\\d\"",
-                r"p:3:13: `\` in double quotes begins an escape; expected `\\`, or single quotes around the value",
-            ),
-            ("filter: {a: [1, 2}", "p:3:17: the `[` that opens here lacks its `]`, or a comma between two entries"),
-            (
-                "filter: {a: {b: 1}\n    field: at",
-                "p:3:13: the `{` that opens here lacks its `}`, or a comma between two entries",
-            ),
-            ("filter:\n\t{a: 1}", "p:4:1: found a tab character; YAML takes only spaces to indent and separate"),
-        ] {
-            assert_eq!(problem(&format!("version: 1\ncollections:\n  - {rule}\n")), said, "{rule}");
-        }
-        assert_eq!(
-            problem("version:1\ncollections:\n  - name: x\n"),
-            "p:1:1: no space after the colon of `version`; expected `version: ...`"
-        );
-        let second = "p: more than one YAML document; expected one policy without a line `---` in its middle";
-        assert_eq!(problem("version: 1\n---\ncollections: []\n"), second);
-    }
-
-    #[test]
-    fn a_file_of_another_kind_is_no_policy() {
-        let said = "p: no policy; expected YAML with the keys `version` and `collections`, as `sweeper init` writes it";
-        for text in ["[package]\nversion = \"1\"\n", "%PDF-1.4\n", "\u{7f}ELF\u{1}\n", "// x\n{\"a\": 1}\n", "a: 1\n---\nb: 2\n"]
-        {
-            assert_eq!(problem(text), said, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_mapping_whose_only_key_lacks_its_space_is_named() {
-        let rules = "collections:\n  - {namespace: a.b, field: at, expireAfter: 1d}\n";
-        let said = "p:2:7: `lock`: no space after the colon of `collection`; expected `collection: ...`";
-        assert_eq!(problem(&format!("version: 1\nlock: collection:a.x\n{rules}")), said);
-    }
-
-    #[test]
-    fn no_value_is_quoted() {
-        for uri in ["uri:mongodb://u:hunter2@h", "uri: mongodb://u:hunter2@h: x", "uri: 'mongodb://u:hunter2@h", "uri: @hunter2"]
-        {
-            for text in
-                [format!("connection:\n  {uri}\nversion: 1\ncollections: []\n"), format!("version: 1\nconnection: {{{uri}\n")]
-            {
-                let said = parse("p", &text, &|_| None, true).unwrap_err().to_string();
-                assert!(!said.contains("hunter2"), "{text}: {said}");
-            }
-        }
-    }
-}
+mod tests;

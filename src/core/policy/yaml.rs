@@ -48,7 +48,7 @@ impl Node {
             Node::Str(_) => "a long string".into(),
             Node::Seq(_) => "a list".into(),
             Node::Map(_) => "a mapping".into(),
-            Node::Tagged(tag) => format!("a value tagged `{tag}`"),
+            Node::Tagged(tag) => format!("`{tag}`, which without quotes is a tag of YAML"),
         }
     }
 }
@@ -159,7 +159,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<Node, A::Error> {
         let (tag, content) = data.variant::<String>()?;
         content.newtype_variant::<IgnoredAny>()?;
-        Ok(Node::Tagged(format!("!{tag}")))
+        Ok(Node::Tagged(format!("!{}", tag.trim_start_matches('!'))))
     }
 }
 
@@ -239,6 +239,7 @@ mod tests {
             ("18446744073709551615", Node::BigInt("18446744073709551615".into())),
             ("!!str 5", Node::Str("5".into())),
             ("!secret x", Node::Tagged("!secret".into())),
+            ("! x", Node::Tagged("!".into())),
         ] {
             assert_eq!(value(text), expected, "{text}");
         }
@@ -288,6 +289,6 @@ mod tests {
         assert!(!message.is_empty());
         let bomb = "version: 1\na: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n";
         let (message, _) = parse(bomb).unwrap_err();
-        assert!(message.contains("repetition limit"), "{message}");
+        assert!(message.contains("repeat too much"), "{message}");
     }
 }

@@ -12,6 +12,7 @@ use crate::core::plan::guard::{AGAIN, CLOCK_SKEW_GUARD_MS};
 use crate::core::plan::{Approved, Decision, Guard, Plan, Refusal, SkipReason, SweepRule};
 use crate::core::policy::Policy;
 use crate::core::policy::namespace::Namespace;
+use crate::core::report::json::unread;
 use crate::core::report::{PlanReport, Report, ReportCommand, RuleReport, SCHEMA_VERSION, ServerReport, predicate_json};
 
 /// A saved report of an audit or a dry run. The person who passes it to a sweep has read the report and approves of its deletes.
@@ -27,7 +28,7 @@ impl Approval {
     /// Errors: the text is not the report of an audit or a dry run, or has another schema; the message says what was expected.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         const EXPECTED: &str = "expected the JSON report of `sweeper audit`";
-        let report: Report = serde_json::from_str(text).map_err(|cause| format!("{cause}; {EXPECTED}"))?;
+        let report: Report = serde_json::from_str(text).map_err(|cause| format!("{}; {EXPECTED}", unread(&cause)))?;
         if report.schema_version != SCHEMA_VERSION {
             return Err(format!("a report of schema {}; {EXPECTED} of schema {SCHEMA_VERSION}", report.schema_version));
         }
@@ -298,7 +299,7 @@ mod tests {
             ("\"schemaVersion\":1", "\"schemaVersion\":2", "a report of schema 2; expected"),
             ("\"dryRun\":true", "\"dryRun\":false", "the report of a run that was no dry run; expected"),
             ("\"command\":\"audit\"", "\"command\":\"check\"", "the report of a run that was no dry run; expected"),
-            ("\"asOf\":\"2", "\"asOf\":\"x2", "is not an RFC 3339 instant"),
+            ("\"asOf\":\"2", "\"asOf\":\"x2", "JSON, but no report of this program"),
         ] {
             assert!(text.contains(from), "{text}");
             let error = Approval::read(&text.replace(from, to)).unwrap_err();

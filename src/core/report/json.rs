@@ -5,6 +5,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
+use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use crate::base::text::clean_json;
@@ -19,6 +20,16 @@ pub fn render(report: &impl Serialize) -> String {
 pub(super) fn values(part: &impl Serialize) -> Map<String, Value> {
     let values = serde_json::to_value(part).and_then(serde_json::from_value);
     values.expect("a part of a report is an object of strings, numbers and lists")
+}
+
+/// Says why a text is no report in JSON, without the parser's words.
+pub(crate) fn unread(cause: &serde_json::Error) -> String {
+    let (line, column) = (cause.line(), cause.column());
+    match cause.classify() {
+        Category::Data => format!("JSON, but no report of this program, from line {line}, column {column} on"),
+        Category::Eof => format!("the JSON ends too early, in line {line}"),
+        Category::Syntax | Category::Io => format!("no JSON from line {line}, column {column} on"),
+    }
 }
 
 /// Returns the schema of the JSON that sweeper writes for a type; the text ends with a newline.
@@ -50,5 +61,16 @@ mod tests {
         assert!(rule["properties"]["sampling"]["description"].as_str().unwrap().starts_with("In an audit"), "{rule:#}");
         let described = rule["properties"]["deletedCount"]["description"].as_str().unwrap();
         assert_eq!(described, "Deleted documents, summed from the server's replies.");
+    }
+
+    #[test]
+    fn a_text_that_is_no_report_is_said_to_be_none() {
+        for (text, said) in [
+            ("x", "no JSON from line 1, column 1 on"),
+            ("{\"a\":\n", "the JSON ends too early, in line 2"),
+            ("{\"a\": 1}", "JSON, but no report of this program, from line 1, column 8 on"),
+        ] {
+            assert_eq!(unread(&serde_json::from_str::<Report>(text).unwrap_err()), said, "{text}");
+        }
     }
 }

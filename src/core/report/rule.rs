@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::native_ttl::{self, NativeSetting};
 use super::orphans;
 use crate::base::instant::Instant;
-use crate::base::text::{percent, sha256};
+use crate::base::text::{percent, sha256, without_os_numbers};
 use crate::core::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
 use crate::core::plan::Status;
 use crate::core::plan::estimate::Estimate;
@@ -260,7 +260,7 @@ impl RuleReport {
             order_reason: findings.goes_by.order.as_ref().map(|choice| choice.reason.clone()),
             written_bytes_per_document: swept.and_then(written_bytes_per_document),
             warnings,
-            error,
+            error: error.map(|why| without_os_numbers(&why)),
             audit: findings.told.audit.clone(),
         }
     }

@@ -81,9 +81,9 @@ fn leftover(disk: &dyn Disk, run: PathBuf) -> Option<Leftover> {
 pub fn manifest(disk: &dyn Disk, run: &Path) -> io::Result<Option<Manifest>> {
     match disk.open(&run.join(MANIFEST)) {
         Ok(file) => {
-            let json =
-                Seal::INDENTED.open(&whole(file.as_ref())?).ok_or_else(|| io::Error::other(format!("it is damaged{WITHOUT}")))?;
-            Ok(Some(serde_json::from_slice(&json)?))
+            let damaged = || io::Error::other(format!("it is damaged{WITHOUT}"));
+            let json = Seal::INDENTED.open(&whole(file.as_ref())?).ok_or_else(damaged)?;
+            serde_json::from_slice(&json).map(Some).map_err(|_| damaged())
         }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(cause) => Err(cause),

@@ -64,7 +64,7 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
         warn!("{warning}");
     }
     for (option, path) in uri::files(&prepared.uri) {
-        std::fs::File::open(&path).map_err(|cause| {
+        uri::check_file(option, &path).map_err(|cause| {
             // In a string whose hosts cannot be shown, even this may be part of a password.
             let file = if is_ambiguous(&shown) { option.to_owned() } else { format!("{option}={path}") };
             Failure::usage(format!("reading the connection string `{shown}`: `{file}`: {cause}; nothing was contacted"))

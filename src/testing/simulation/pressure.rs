@@ -157,7 +157,7 @@ async fn short_commands_go_one_after_another_while_others_use_a_full_cache() {
 #[tokio::test(start_paused = true)]
 async fn no_gate_is_closed_where_nothing_is_known_or_nothing_is_to_be_watched() {
     for (status, keys, unknown) in [
-        (doc! {}, ", maxDirty: 10", Some("all: `serverStatus` does not tell them")),
+        (doc! {}, ", maxDirty: 10", Some("all, as `serverStatus` does not tell them")),
         (doc! { "globalLock": { "currentQueue": { "total": 900 } } }, ", maxDirty: 100", None),
     ] {
         let case = Case::new();

@@ -81,9 +81,9 @@ async fn a_user_who_may_not_ask_sweeps_by_the_latency_and_the_report_says_so() {
         let rules = format!("  - {{namespace: unasked.c, field: at, expireAfter: 1d{keys}}}\n");
         let swept = report(site.run(&server.uri("unasking", "password"), &rules, &SWEEP).await);
         assert_eq!((swept.ran.code, swept.rule(0, "deletedCount")), (Some(0), &50.into()), "{swept:?}");
-        let unknown = "all: the user may not read `serverStatus` (role `clusterMonitor`)";
+        let unknown = "all, as `serverStatus` needs the role `clusterMonitor`";
         assert_eq!(swept.rule(0, "pressureUnknown"), unknown);
-        let warning = "`maxDirty` had no effect, and the sweep went by the latency only";
+        let warning = "`maxDirty` had no effect, and the sweep paced itself by how long its deletes took";
         assert_eq!(swept.rule(0, "warnings").to_string().contains(warning), warns, "{swept:?}");
         assert_eq!(ids(&db.collection("c")).await, id_set(50..55));
     }
@@ -106,7 +106,7 @@ async fn trouble_with_the_look_at_the_server_neither_fails_nor_holds_up_a_sweep(
         heal(&case.client).await;
         assert_eq!((swept.ran.code, swept.rule(0, "deletedCount")), (Some(0), &EXPIRED.into()), "{data}: {swept:?}");
         let unknown = swept.rule(0, "pressureUnknown").as_str().unwrap();
-        assert!(unknown.starts_with("all: ") && unknown.contains(why), "{unknown}");
+        assert!(unknown.starts_with("all, as ") && unknown.contains(why), "{unknown}");
         assert_eq!(case.ids("c").await, id_set(EXPIRED..EXPIRED + 5));
     }
 }

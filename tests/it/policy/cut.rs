@@ -121,7 +121,7 @@ async fn a_process_that_stays_does_not_take_a_part_for_the_policy() {
         signal(&child, "HUP");
         said.until_times("the runs keep using the previous policy", number + 1).await;
     }
-    said.until("rule `jobs`: `filter` is gone, or a part of it").await;
+    said.until("rule `jobs`: `filter`, or a part of it, is gone").await;
     said.until_times(
         "the next run begins at",
         said.lines().iter().filter(|line| line.contains("the next run begins at")).count() + 2,

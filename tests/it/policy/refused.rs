@@ -88,7 +88,7 @@ async fn a_policy_that_is_wrong_contacts_nobody() {
         }
     }
     let said = refused(b"version: 1\n\xff\xfe", &["sweep"]).await;
-    assert!(said.contains("UTF-8"), "{said}");
+    assert!(said.contains("line 2 is not UTF-8") && said.contains("hint: save the file as UTF-8"), "{said}");
 }
 
 #[tokio::test]

@@ -195,6 +195,7 @@ async fn a_hangup_reads_the_policy_anew_and_keeps_the_old_one_where_the_new_one_
     signal(&child, "TERM");
     let ran = end(child).await;
     assert_eq!(ran.code, Some(143), "{ran:?}");
+    assert!(!ran.stderr.contains("nothing was contacted"), "{ran:?}");
     let reports = reports(&ran.stdout);
     let hashes: BTreeSet<String> = reports.iter().map(|report| report["policy"]["sha256"].to_string()).collect();
     assert_eq!(hashes.len(), 2, "{ran:?}");

@@ -78,7 +78,10 @@ fn what_is_unknown_is_null() {
     assert_eq!((estimate.reusable_bytes, estimate.compact_bytes, estimate.oplog_unknown), (None, None, Some("mongos".into())));
     let unsized_oplog = OplogLook::Known(Oplog { first: 0, last: 1001, size: None, min_retention: None });
     let why = |oplog: &OplogLook| Estimate::of(&rule, &facts(1, oplog, &[Bson::Int32(1)])).oplog_unknown;
-    assert_eq!([unsized_oplog, full()].map(|oplog| why(&oplog)), [Some("the user may not see its size".into()), None]);
+    assert_eq!(
+        [unsized_oplog, full()].map(|oplog| why(&oplog)),
+        [Some("its size needs `collStats` of `local.oplog.rs`, which the role `clusterMonitor` has".into()), None]
+    );
     assert_eq!([SpeedSource::History, SpeedSource::Assumption].map(|source| source.to_string()), ["history", "assumption"]);
     // Nothing is written where there is no oplog.
     let without = Estimate::of(&rule, &facts(50_000, &OplogLook::None, &[Bson::Int32(1)]));

@@ -118,6 +118,11 @@ fn every_end_of_a_sweep_has_its_verdict() {
         ),
         (RuleOutcome::NotBegun(Stopped { reason: StopReason::Interrupted, lease_lost: None }), Status::Partial, "interrupted"),
         (RuleOutcome::Unreachable("no server".into()), Status::Failed, "not begun: no server; nothing was deleted there"),
+        (
+            RuleOutcome::Unreachable("no file (os error 2)".into()),
+            Status::Failed,
+            "not begun: no file; nothing was deleted there",
+        ),
     ] {
         let report = of(&planned("", 200), &Findings::default(), outcome);
         assert_eq!(verdict(&report), (status, why.to_owned()));

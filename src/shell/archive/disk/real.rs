@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, mkdirat, openat, renameat, statat};
 
 use super::{DirEntry, Disk, EntryKind, ReadFile, WriteFile};
+use crate::base::output::without_path;
 use descent::Root;
 
 /// The file system of this machine, below a directory.
@@ -70,7 +71,7 @@ impl Disk for RealDisk {
             return Err(format!("`archive`: `{shown}` is not a directory; expected one that exists"));
         }
         let tried = tempfile::Builder::new().prefix(".sweeper-").tempfile_in(directory);
-        tried.map(drop).map_err(|cause| format!("`archive`: the directory `{shown}` cannot be written: {}", plain(&cause)))
+        tried.map(drop).map_err(|cause| format!("`archive`: the directory `{shown}` cannot be written: {}", without_path(&cause)))
     }
 
     fn entries(&self, directory: &Path) -> io::Result<Vec<DirEntry>> {
@@ -98,11 +99,6 @@ impl Disk for RealDisk {
         entries.sort();
         Ok(entries)
     }
-}
-
-/// Returns an error of the operating system without the path that `tempfile` adds to it.
-fn plain(cause: &io::Error) -> String {
-    cause.raw_os_error().map_or_else(|| cause.to_string(), |code| io::Error::from_raw_os_error(code).to_string())
 }
 
 /// A file that is written.

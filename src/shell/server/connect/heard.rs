@@ -74,13 +74,11 @@ impl Heard {
         let members: Vec<_> =
             servers.iter().filter_map(|(address, server)| Some((address, server, server.answer.as_ref().ok()?))).collect();
         if let Some((address, _, member)) = members.iter().find(|(_, _, member)| !self.is_of_asked_set(member)) {
-            let belongs = match &member.set {
-                Some(set) => {
-                    format!("belongs to the replica set `{set}`, and `replicaSet` of the connection string names another one")
-                }
-                None => "belongs to no replica set, and `replicaSet` of the connection string names one".to_owned(),
-            };
-            return unreachable(format!("`{address}` {belongs}"), Some(ConnectObstacle::ReplicaSet));
+            let belongs =
+                member.set.as_ref().map_or_else(|| "no replica set".to_owned(), |set| format!("the replica set `{set}`"));
+            let asked = self.asked_set.as_deref().unwrap_or_default();
+            let why = format!("`{address}` belongs to {belongs}, but `replicaSet` of the connection string is `{asked}`");
+            return unreachable(why, Some(ConnectObstacle::ReplicaSet));
         }
         let causes = causes(&servers);
         let is_left_out = members.iter().all(|(_, server, _)| server.is_left_out);
@@ -142,7 +140,8 @@ mod tests {
         heard.left_out("h:1");
         let why = heard.why(TIME);
         assert!(heard.is_hopeless() && why.is_unreachable());
-        assert!(why.to_string().starts_with("`h:1` belongs to the replica set `rs0`"), "{why}");
+        let said = "`h:1` belongs to the replica set `rs0`, but `replicaSet` of the connection string is `rsX`";
+        assert_eq!(why.to_string(), said);
         assert_eq!(why.obstacle(), Some(ConnectObstacle::ReplicaSet));
         heard.answered("h:1".into(), &doc! { "ismaster": true });
         assert!(heard.why(TIME).to_string().starts_with("`h:1` belongs to no replica set"));

@@ -1,6 +1,9 @@
 //! Reasons why the driver does not take a connection string, in words for people. The driver's own words quote values, and are
 //! not passed on.
 
+use std::net::Ipv4Addr;
+
+use super::uri::may_be_password;
 use crate::core::policy::nearest;
 
 /// A kind of value of an option.
@@ -70,11 +73,14 @@ const SHAPE: &str = "expected `mongodb://user:password@host:port/?options`";
 ///
 /// `is_ambiguous` says that its hosts may be part of a password: nothing of it is named then.
 pub(super) fn why(uri: &str, words: &str, is_ambiguous: bool) -> String {
+    let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
     if is_ambiguous {
+        if let Some(why) = of_port(rest) {
+            return why;
+        }
         let codes: Vec<String> = RESERVED.chars().map(code).collect();
         return format!("it has no clear meaning; {SHAPE}; in user and password write {}", codes.join(", "));
     }
-    let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
     let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
     let authority = before.split('/').next().unwrap_or_default();
     let (user_info, hosts) = authority.rsplit_once('@').map_or((None, authority), |(user, hosts)| (Some(user), hosts));
@@ -107,6 +113,37 @@ fn of_user(user_info: &str) -> Option<String> {
     })
 }
 
+/// Says what is wrong with the first port that is none, in a string whose hosts may be part of a password. Of these only an
+/// address of IP or the digits of a port are named.
+fn of_port(rest: &str) -> Option<String> {
+    let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (has_user, hosts) = authority.rsplit_once('@').map_or((false, authority), |(_, hosts)| (true, hosts));
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._:[]".contains(c));
+    if may_be_password(tail) {
+        return None;
+    }
+    hosts.split(',').find_map(|host| {
+        let (name, port) = host.rsplit_once(':').filter(|(name, _)| !host.ends_with(']') && is_name(name))?;
+        let is_address =
+            name == "localhost" || name.parse::<Ipv4Addr>().is_ok() || (name.starts_with('[') && name.ends_with(']'));
+        if port.parse::<u16>().is_ok_and(|port| port > 0) {
+            return None;
+        }
+        let is_number = port.chars().all(|c| c.is_ascii_digit());
+        Some(match (is_address, has_user, port.is_empty()) {
+            (true, _, _) => format!("`{host}`: {A_PORT}"),
+            (false, true, true) => format!("a host ends in `:`; {A_PORT}, or none without the `:`"),
+            (false, true, false) if is_number => format!("the port `{port}`: {A_PORT}"),
+            (false, true, false) => format!("the port of a host is no number; {A_PORT}"),
+            (false, false, _) => {
+                format!("what follows a `:` is no port; {A_PORT}, or `@` and a host behind user and password")
+            }
+        })
+    })
+}
+
+const A_PORT: &str = "expected a port from 1 to 65535";
+
 fn of_host(host: &str) -> Option<String> {
     let (name, port) = match host.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
@@ -122,7 +159,7 @@ fn of_host(host: &str) -> Option<String> {
         return Some(format!("a host is missing; {SHAPE}"));
     }
     let is_wrong = port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0));
-    is_wrong.then(|| format!("`{host}`: expected a port from 1 to 65535"))
+    is_wrong.then(|| format!("`{host}`: {A_PORT}"))
 }
 
 /// Says what is wrong with one of the options. Values are not named.
@@ -316,6 +353,27 @@ mod tests {
             let cause = ClientOptions::parse(format!("mongodb://u:p@h/?{name}={value}")).await.err();
             let unknown = cause.map(|cause| cause.to_string()).filter(|cause| cause.contains("invalid option"));
             assert_eq!(unknown, None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_none_is_named_where_it_cannot_be_a_password() {
+        let port = "expected a port from 1 to 65535";
+        let unclear = format!("what follows a `:` is no port; {port}, or `@` and a host behind user and password");
+        for (uri, said) in [
+            ("mongodb://localhost:99999/", format!("`localhost:99999`: {port}")),
+            ("mongodb://127.0.0.1:abc", format!("`127.0.0.1:abc`: {port}")),
+            ("mongodb://[::1]:70000/?x=y", format!("`[::1]:70000`: {port}")),
+            ("mongodb://u:hunter2@127.0.0.1:/", format!("`127.0.0.1:`: {port}")),
+            ("mongodb://u:hunter2@a:1,b.example.com:99999/", format!("the port `99999`: {port}")),
+            ("mongodb://u:hunter2@h:/", format!("a host ends in `:`; {port}, or none without the `:`")),
+            ("mongodb://u:p@ss:hunter2", format!("the port of a host is no number; {port}")),
+            ("mongodb://u:hunter2", unclear.clone()),
+            ("mongodb://db:99999", unclear),
+        ] {
+            let found = why(uri, "hunter2", true);
+            assert_eq!(found, said, "{uri}");
+            assert!(!found.contains("hunter2"), "{found}");
         }
     }
 

@@ -10,6 +10,8 @@ pub(crate) enum ConnectObstacle {
     /// The driver does not speak the wire version of the server.
     WireVersion,
     Authentication,
+    /// Something else than a server of MongoDB answered.
+    OtherProtocol,
     /// The server belongs to another replica set than the connection string says.
     ReplicaSet,
     /// The members of the set have names that this machine does not reach.
@@ -50,6 +52,7 @@ impl ConnectObstacle {
                  upgrade the account's API version to 4.2 or later, under Features in the Azure portal"
             }
             Self::Authentication => "check user, password and `authSource` of the connection string",
+            Self::OtherProtocol => "check host and port: another program listens there",
             Self::ReplicaSet => {
                 "correct `replicaSet` in the connection string, or check that host and port belong to the set that you mean"
             }
@@ -58,7 +61,8 @@ impl ConnectObstacle {
             }
             Self::NoPrimary => "wait until the members have elected a primary; `rs.status()` shows why there is none",
             Self::Authority => {
-                "name the authority that signed the server's certificate with `tlsCAFile=` in the connection string"
+                "name the authority that signed the server's certificate with `tlsCAFile=` in the connection string; \
+                 if a file is named, it holds another one"
             }
             Self::HostName => {
                 "connect by a name that is in the certificate, or give the server a certificate for this name (subjectAltName)"
@@ -92,8 +96,8 @@ impl ConnectObstacle {
 /// driver.
 pub(crate) fn known(words: &str) -> Option<(ConnectObstacle, String)> {
     use ConnectObstacle::{
-        Authentication, ClientCertificate, Closed, ClosedAfterHandshake, ClosedInHandshake, NoTls, Refused, Unresolved,
-        WireVersion,
+        Authentication, ClientCertificate, Closed, ClosedAfterHandshake, ClosedInHandshake, NoTls, OtherProtocol, Refused,
+        Unresolved, WireVersion,
     };
     if let Some((_, why)) = words.split_once("invalid peer certificate: ") {
         return Some(certificate(why));
@@ -102,7 +106,9 @@ pub(crate) fn known(words: &str) -> Option<(ConnectObstacle, String)> {
     let (obstacle, said) = if says("wire version") {
         (WireVersion, words.trim_end_matches('.'))
     } else if says("uthentication failed") {
-        (Authentication, words)
+        return Some((Authentication, refused_user(words)));
+    } else if is_other_protocol(words) {
+        (OtherProtocol, "what answers there does not speak MongoDB's protocol")
     } else if says("CertificateRequired") {
         (ClientCertificate, "the server asks for a certificate of the client")
     } else if says("received fatal alert") {
@@ -119,10 +125,37 @@ pub(crate) fn known(words: &str) -> Option<(ConnectObstacle, String)> {
         (Unresolved, "the name cannot be resolved")
     } else if says("Connection refused") {
         (Refused, "connection refused: nothing listens there")
+    } else if says("No such file or directory") {
+        (Refused, "there is no such socket")
     } else {
         return None;
     };
     Some((obstacle, said.to_owned()))
+}
+
+/// Whether the driver's words are of bytes that no server of MongoDB sends (mongo-rust-driver 3.8 `cmap/conn/wire`).
+fn is_other_protocol(words: &str) -> bool {
+    let parts = ["wire protocol opcode", "Invalid op code", "Message length", "OP_MSG response", "the reply would be"];
+    parts.iter().any(|part| words.contains(part))
+}
+
+/// Says why a server takes no user, from the driver's `SCRAM failure: Authentication failed`.
+pub(crate) fn refused_user(words: &str) -> String {
+    let (mechanism, why) = words.split_once(" failure: ").unwrap_or(("", words));
+    let says = |part: &str| why.contains(part);
+    let why = if mechanism == "MONGODB-X509" && says("uthentication failed") {
+        "the server has no user for the client's certificate"
+    } else if says("uthentication failed") {
+        "the server does not accept user and password"
+    } else if says("not enabled") || says("nsupported mechanism") || says("not supported") {
+        "the server does not offer this mechanism"
+    } else if says("cred") {
+        "no credentials were found"
+    } else {
+        "the server broke it off"
+    };
+    let mechanism = mechanism.rsplit(' ').next().filter(|name| !name.is_empty()).map(|name| format!(" ({name})"));
+    format!("authentication failed{}: {why}", mechanism.unwrap_or_default())
 }
 
 /// Says why a certificate is not accepted. The name of a kind without words of its own is debug text of rustls, and is left out.
@@ -174,7 +207,7 @@ mod tests {
     fn what_is_known_is_said_without_debug_text() {
         use ConnectObstacle::{
             Authority, AuthorityAsServer, Certificate, ClientCertificate, Closed, ClosedAfterHandshake, ClosedInHandshake, Dates,
-            HostName, NoTls, Refused, Unresolved,
+            HostName, NoTls, OtherProtocol, Refused, Unresolved,
         };
         for (words, obstacle, said) in [
             ("invalid peer certificate: UnknownIssuer", Authority, "not signed by an authority that is trusted here"),
@@ -217,6 +250,9 @@ mod tests {
             ("I/O error: Connection reset by peer (os error 104)", Closed, "without an answer"),
             ("failed to lookup address information: Name or service not known", Unresolved, "cannot be resolved"),
             ("I/O error: Connection refused (os error 111)", Refused, "nothing listens there"),
+            ("I/O error: No such file or directory (os error 2)", Refused, "there is no such socket"),
+            ("Invalid wire protocol opcode: 1347703880", OtherProtocol, "does not speak MongoDB's protocol"),
+            ("Message length 1213486160 over maximum 48000000", OtherProtocol, "does not speak MongoDB's protocol"),
         ] {
             let (found, shown) = known(words).unwrap();
             assert_eq!(found, obstacle, "{words}");
@@ -226,6 +262,26 @@ mod tests {
             }
         }
         assert_eq!(known("the answer is 42"), None);
+    }
+
+    #[test]
+    fn a_refused_user_is_said_in_plain_words() {
+        for (words, said) in [
+            ("SCRAM failure: Authentication failed.", "(SCRAM): the server does not accept user and password"),
+            (
+                "MONGODB-X509 failure: Authentication failed.",
+                "(MONGODB-X509): the server has no user for the client's certificate",
+            ),
+            (
+                "PLAIN failure: Received authentication for mechanism PLAIN which is not enabled",
+                "(PLAIN): the server does not offer this mechanism",
+            ),
+            ("MONGODB-AWS failure: failed to get creds: x", "(MONGODB-AWS): no credentials were found"),
+            ("SCRAM failure: mismatched nonce", "(SCRAM): the server broke it off"),
+            ("bad auth : Authentication failed.", ": the server does not accept user and password"),
+        ] {
+            assert_eq!(refused_user(words).strip_prefix("authentication failed").unwrap().trim_start(), said, "{words}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Connection strings written for any driver: options that this driver refuses are dropped or replaced with a warning, or
 //! explained in an error.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -104,7 +106,7 @@ pub(crate) fn redacted(uri: &str) -> String {
     let (authority, tail) = rest.split_at(end);
     let (user, hosts) = authority.rsplit_once('@').map_or((false, authority), |(_, hosts)| (true, hosts));
     let is_host = |host: &str| {
-        host.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok())
+        (host.ends_with(']') || host.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok()))
             && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._:[]%".contains(c))
     };
     if !hosts.split(',').all(is_host) || may_be_password(tail) {
@@ -120,7 +122,7 @@ fn split(uri: &str) -> Option<(&str, &str)> {
 
 /// Whether what follows the hosts may still be part of the password: it has an `@` elsewhere than in the `appName`, where Azure
 /// writes it.
-fn may_be_password(tail: &str) -> bool {
+pub(super) fn may_be_password(tail: &str) -> bool {
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
     let is_plain =
         |pair: &str| !pair.contains('@') || pair.split('=').next().is_some_and(|key| key.eq_ignore_ascii_case("appName"));
@@ -200,6 +202,21 @@ pub(crate) fn files(uri: &str) -> Vec<(&'static str, String)> {
         .collect()
 }
 
+/// Maximum length of a file of certificates; the lists of operating systems have some 200 KiB.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// Checks that a file of a connection string can be read, and that one of authorities holds a certificate: without one the driver
+/// trusts nobody, and does not say so.
+pub(crate) fn check_file(option: &str, path: &str) -> io::Result<()> {
+    let mut text = Vec::new();
+    File::open(path)?.take(MAX_BYTES).read_to_end(&mut text)?;
+    let holds_none = !String::from_utf8_lossy(&text).contains("-----BEGIN CERTIFICATE-----");
+    match option == "tlsCAFile" && holds_none {
+        true => Err(io::Error::other("it holds no certificate; expected certificates in PEM")),
+        false => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,6 +284,7 @@ mod tests {
             ("mongodb://user:First/Second@h", "mongodb://<redacted>"),
             ("mongodb://user:FirstSecond", "mongodb://<redacted>"),
             ("mongodb://[::1]:27017", "mongodb://[::1]:27017"),
+            ("mongodb://[::1]/", "mongodb://[::1]"),
             ("mongodb://h", "mongodb://h"),
             ("mongodb://a:b@h:10255/?ssl=true&appName=@acct@", "mongodb://<redacted>@h:10255"),
             ("secret", "<redacted>"),

@@ -92,9 +92,7 @@ impl LagSource {
         }
         let first = match look(deployment.clone()).await {
             Err(cause) if cause.is_unauthorized() => {
-                return Self::Majority(
-                    "the user may not read `replSetGetStatus` and `replSetGetConfig` (role `clusterMonitor`)".into(),
-                );
+                return Self::Majority("`replSetGetStatus` and `replSetGetConfig` need the role `clusterMonitor`".into());
             }
             first => read(first),
         };

@@ -129,15 +129,17 @@ impl LoadSource {
             return Self::Unknown(None);
         }
         if deployment.facts.topology == Topology::Sharded {
-            return Self::Unknown(Some("all: mongos does not show the load of the shards".into()));
+            return Self::Unknown(Some("all, as mongos does not show the load of the shards".into()));
         }
         let mut seen = LoadFindings::default();
         match look(deployment).await {
             Err(cause) if cause.is_unauthorized() => {
-                return Self::Unknown(Some("all: the user may not read `serverStatus` (role `clusterMonitor`)".into()));
+                return Self::Unknown(Some("all, as `serverStatus` needs the role `clusterMonitor`".into()));
             }
-            Err(cause) if cause.is_unsupported() => return Self::Unknown(Some("all: the server has no `serverStatus`".into())),
-            Ok(load) if load.is_unknown() => return Self::Unknown(Some("all: `serverStatus` does not tell them".into())),
+            Err(cause) if cause.is_unsupported() => {
+                return Self::Unknown(Some("all, as the server has no `serverStatus`".into()));
+            }
+            Ok(load) if load.is_unknown() => return Self::Unknown(Some("all, as `serverStatus` does not tell them".into())),
             first => seen.note(first, None, deployment.answered()),
         }
         let mut last = Instant::now();
@@ -225,8 +227,8 @@ impl LoadFindings {
     fn words(&self) -> Option<String> {
         let failed = self.error.as_ref().map(|cause| {
             let looks = self.succeeded + self.failed;
-            let all = if self.succeeded == 0 { "all: " } else { "" };
-            format!("{all}{} of {looks} looks failed: {cause}", self.failed)
+            let which = if self.succeeded == 0 { "all, as" } else { "for a while, as" };
+            format!("{which} {} of {looks} looks failed: {cause}", self.failed)
         });
         let unknown = (!self.unknown.is_empty()).then(|| format!("the server does not tell {}", self.unknown.join(", ")));
         let words: Vec<_> = failed.into_iter().chain(unknown).collect();
@@ -384,12 +386,9 @@ mod tests {
     async fn a_server_that_tells_nothing_is_asked_once() {
         let refused = |code, why: &str| Error(ServerError::reported(code, why, ""));
         for (answer, why) in [
-            (
-                refused(codes::UNAUTHORIZED, "not authorized on admin"),
-                "all: the user may not read `serverStatus` (role `clusterMonitor`)",
-            ),
-            (refused(codes::COMMAND_NOT_FOUND, "no such command"), "all: the server has no `serverStatus`"),
-            (Reply(doc! { "version": "5.0.0", "ok": 1 }), "all: `serverStatus` does not tell them"),
+            (refused(codes::UNAUTHORIZED, "not authorized on admin"), "all, as `serverStatus` needs the role `clusterMonitor`"),
+            (refused(codes::COMMAND_NOT_FOUND, "no such command"), "all, as the server has no `serverStatus`"),
+            (Reply(doc! { "version": "5.0.0", "ok": 1 }), "all, as `serverStatus` does not tell them"),
         ] {
             let script = Script::new([answer]);
             let source = LoadSource::open(&script.deployment()).await;
@@ -399,7 +398,7 @@ mod tests {
         let script = Script::new([]);
         let mut deployment = script.deployment();
         deployment.facts.topology = Topology::Sharded;
-        assert!(LoadSource::open(&deployment).await.unknown().unwrap().starts_with("all: mongos"));
+        assert!(LoadSource::open(&deployment).await.unknown().unwrap().starts_with("all, as mongos"));
         deployment.facts.capabilities.server_load = false;
         assert_eq!(LoadSource::open(&deployment).await.unknown(), None);
         assert_eq!(script.sent().len(), 0);
@@ -417,7 +416,7 @@ mod tests {
         let source = LoadSource::open(&script.deployment()).await;
         let LoadSource::Watched(watch) = &source else { panic!("it is watched") };
         let mut seen = watch.view().seen;
-        assert_eq!((seen.borrow().looks, source.unknown().unwrap().starts_with("all: 1 of 1 looks failed")), (None, true));
+        assert_eq!((seen.borrow().looks, source.unknown().unwrap().starts_with("all, as 1 of 1 looks failed")), (None, true));
         let mut begun = Instant::now();
         for (looks, millis) in [
             (Some(Looks { last: known(), before: None, is_unshared: true }), 1000),
@@ -429,7 +428,7 @@ mod tests {
             assert_eq!((seen.borrow_and_update().looks, begun.elapsed().as_millis()), (looks, millis));
             begun = Instant::now();
         }
-        assert_eq!(source.unknown().as_deref(), Some("2 of 5 looks failed: the server did not answer"));
+        assert_eq!(source.unknown().as_deref(), Some("for a while, as 2 of 5 looks failed: the server did not answer"));
         drop(source);
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(script.sent().len(), 5);

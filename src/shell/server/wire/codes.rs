@@ -62,6 +62,9 @@ pub(crate) const SHARD_KEY_CHANGE: i32 = 31_025;
 /// The regular expression of a `$regex` is not valid. Source: mongo `src/mongo/util/pcre.cpp` and `matcher/expression_leaf.cpp`.
 pub(crate) const INVALID_REGEX: i32 = 51_091;
 
+/// BadValue, FailedToParse and TypeMismatch: of a command, or of an expression that meets a value.
+pub(crate) const OF_VALUES: [i32; 3] = [BAD_VALUE, 9, 14];
+
 /// A command has a field twice, lacks one, or has one that the server does not know. Source: mongo
 /// `src/mongo/idl/idl_parser.cpp`.
 pub(crate) const OF_FIELDS: std::ops::RangeInclusive<i32> = 40_413..=40_415;

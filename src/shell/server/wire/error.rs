@@ -294,7 +294,7 @@ fn coded(message: &str, code: i32, code_name: &str) -> String {
         "the collection was dropped, renamed or replaced"
     } else if code == codes::SHARD_KEY_CHANGE {
         "the document that is there has another shard key, and a replacement may not change it"
-    } else if codes::is_of_expression(code) {
+    } else if codes::is_of_expression(code) || (codes::OF_VALUES.contains(&code) && message.contains(WHILE_EXECUTING)) {
         of_expression(code, message)
     } else if message.contains(NO_TABLE_SCAN) {
         "the server goes through no collection (`notablescan`), and no index serves the query; create one on the field of the date"
@@ -406,7 +406,12 @@ mod tests {
     fn messages_show_no_value() {
         for (code, message, shown) in [
             (189, "stepped down. labels: {..}", "stepped down (code 189)"),
-            (2, "PlanExecutor error :: caused by :: cannot compare {a: 'secret'}", "cannot compare (code 2)"),
+            (
+                2,
+                "PlanExecutor error :: caused by :: cannot compare {a: 'secret'}",
+                "an expression of the filter failed on a document (code 2)",
+            ),
+            (59, "Executor error :: caused by :: cannot compare {a: 'secret'}", "cannot compare (code 59)"),
             (
                 241,
                 "Executor error :: caused by :: Failed to parse 'secret'",
@@ -436,6 +441,17 @@ mod tests {
             ),
             (52_461_700, "function f does not exist", "function f does not exist (SQLSTATE 42883)"),
             (2, "can't $divide by zero", "cannot $divide by zero (code 2)"),
+            (
+                2,
+                "PlanExecutor error during aggregation :: caused by :: can't $divide by zero",
+                "an expression of the filter failed on a document (code 2)",
+            ),
+            (2, "unknown operator: $nosuch", "unknown operator: $nosuch (code 2)"),
+            (
+                50,
+                "Executor error during find command :: caused by :: operation exceeded time limit",
+                "operation exceeded time limit (code 50)",
+            ),
         ] {
             assert_eq!(ServerError::reported(code, message, "").to_string(), shown);
         }

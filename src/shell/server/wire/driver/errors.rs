@@ -4,7 +4,7 @@ use std::io;
 
 use mongodb::error::{Error, ErrorKind, RETRYABLE_WRITE_ERROR, WriteFailure};
 
-use crate::shell::server::connect::obstacle::{ConnectObstacle, known};
+use crate::shell::server::connect::obstacle::{ConnectObstacle, known, refused_user};
 use crate::shell::server::wire::error::{FailureStage, NO_SERVER, ServerError, brief};
 
 impl From<Error> for ServerError {
@@ -24,8 +24,7 @@ fn converted(error: &Error) -> ServerError {
             ServerError::reported(concern.code, &concern.message, &concern.code_name)
         }
         ErrorKind::Authentication { message, .. } => {
-            let message = format!("authentication failed: {}", brief(message));
-            ServerError::new(FailureStage::Other, message).with_obstacle(Some(ConnectObstacle::Authentication))
+            ServerError::new(FailureStage::Other, refused_user(message)).with_obstacle(Some(ConnectObstacle::Authentication))
         }
         ErrorKind::Io(io) => {
             let stage = if io.kind() == io::ErrorKind::TimedOut { FailureStage::Timeout } else { FailureStage::Network };
@@ -43,10 +42,16 @@ fn converted(error: &Error) -> ServerError {
             let (obstacle, why) = explained(&brief(message));
             ServerError::other(why).with_obstacle(obstacle)
         }
-        ErrorKind::InvalidResponse { message, .. } => ServerError::invalid_reply(&brief(message)),
+        ErrorKind::InvalidResponse { message, .. } => unread(message),
         ErrorKind::SessionsNotSupported => ServerError::other("the server has no sessions"),
         _ => ServerError::other("an unexpected error of the driver"),
     }
+}
+
+/// Converts the error of a reply that the driver cannot read.
+fn unread(message: &str) -> ServerError {
+    let (obstacle, why) = explained(message);
+    ServerError::invalid_reply(&why).with_obstacle(obstacle)
 }
 
 /// Converts the error of a command whose connection was given up. The driver has one kind for two cases and tells them apart only
@@ -133,6 +138,14 @@ mod tests {
             "the name of the seed list has no such record"
         );
         assert_eq!(unresolved("DNS error: request timed out"), "request timed out");
+    }
+
+    #[test]
+    fn another_program_than_a_server_is_said_to_be_one() {
+        let error = unread("Invalid wire protocol opcode: 1347703880");
+        let said = "what answers there does not speak MongoDB's protocol";
+        assert_eq!((error.to_string().as_str(), error.obstacle()), (said, Some(ConnectObstacle::OtherProtocol)));
+        assert!(error.is_reply_lost());
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn what_is_unknown_closes_the_gate_and_a_rule_without_a_guard_only_counts() {
     assert_eq!(gate.too_short().as_deref(), Some("the oplog's window is unknown: no answer"));
     let unsized_oplog = Oplog { first: 0, last: 9999, size: None, min_retention: None };
     show(&sender, Ok(SeenOplog { oplog: unsized_oplog, own: 0, written: 0 }));
-    assert!(gate.too_short().unwrap().contains("may not see its size"));
+    assert!(gate.too_short().unwrap().contains("its size needs `collStats` of `local.oplog.rs`"));
     gate.least = None;
     assert_eq!(gate.too_short(), None);
     gate.deleted(5);
