@@ -15,7 +15,7 @@ const TEXT: [&str; 3] = ["$comment", "$regex", "$options"];
 /// `allowed` to be compared with any type are none.
 pub(super) fn refused(filter: &Document, variables: &[Variable], allowed: &[String]) -> Problems {
     let mut strings = Vec::new();
-    collect(&Bson::Document(filter.clone()), &Written::default(), &mut strings);
+    collect(&Bson::Document(filter.clone()), &WrittenText::default(), &mut strings);
     strings.retain(|written| meant(&written.text, true).is_some());
     if strings.is_empty() {
         return Problems::new();
@@ -36,14 +36,14 @@ fn meant(text: &str, is_secret: bool) -> Option<(&'static str, String)> {
 
 /// A string of a filter.
 #[derive(Debug, Clone, Default)]
-struct Written {
+struct WrittenText {
     text: String,
     path: Vec<PathStep>,
     /// Dotted names of the fields that it stands in.
     field: String,
 }
 
-impl Written {
+impl WrittenText {
     fn inside(&self, step: PathStep, field: String) -> Self {
         Self { text: String::new(), path: [self.path.as_slice(), &[step]].concat(), field }
     }
@@ -72,9 +72,9 @@ impl Written {
     }
 }
 
-fn collect(value: &Bson, at: &Written, strings: &mut Vec<Written>) {
+fn collect(value: &Bson, at: &WrittenText, strings: &mut Vec<WrittenText>) {
     match value {
-        Bson::String(text) => strings.push(Written { text: text.clone(), ..at.clone() }),
+        Bson::String(text) => strings.push(WrittenText { text: text.clone(), ..at.clone() }),
         Bson::Array(parts) => {
             let parts = parts.iter().enumerate();
             parts.for_each(|(index, part)| collect(part, &at.inside(PathStep::Item(index), at.field.clone()), strings));

@@ -21,19 +21,19 @@ pub struct FilterPath {
 /// A comparison in `$expr` orders a missing value below all others, and a property in `$jsonSchema` need not be there. So every
 /// path in them may match a document without the field, but for those that `required` names.
 pub fn of_filter(filter: &Document, variables: &[Variable]) -> Vec<FilterPath> {
-    let mut walk = PathWalk { variables, bound: Vec::new(), found: Vec::new() };
+    let mut walk = FilterWalk { variables, bound: Vec::new(), found: Vec::new() };
     walk.query(filter, "", false);
     walk.found
 }
 
-struct PathWalk<'a> {
+struct FilterWalk<'a> {
     variables: &'a [Variable],
     /// Variables of the expression around, each with the path that it stands for; `None` if it stands for anything else.
     bound: Vec<(String, Option<String>)>,
     found: Vec<FilterPath>,
 }
 
-impl PathWalk<'_> {
+impl FilterWalk<'_> {
     fn query(&mut self, query: &Document, above: &str, is_negated: bool) {
         for (key, value) in query {
             match key.as_str() {
