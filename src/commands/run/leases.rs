@@ -121,7 +121,7 @@ impl Held {
             match self.keeper.take(&namespace, wait, &mut clock).await {
                 Ok(None) => {}
                 Ok(Some(occupant)) => {
-                    let refusal = Refusal::new(Guard::Lock, held_by(&namespace, &occupant));
+                    let refusal = Refusal::new(Guard::Lock, held_by("the namespace", &occupant));
                     // Its documents tell the same of a name, whoever holds the lease.
                     let refused = |decision: &Decision| Decision::Refuse {
                         refusal: refusal.clone(),

@@ -35,7 +35,7 @@ async fn another_run_is_refused_or_waits_and_a_rule_without_children_goes_on() {
     let report = case.report(&format!("{plain}{}", rule("")), &[]).await;
     assert_eq!((report.ran.code, report.rule(1, "reason")), (Some(6), &"lock".into()), "{report:?}");
     let error = report.rule(1, "error").as_str().unwrap();
-    assert!(error.contains("the lease on `oneatatime.orders` is held by run "), "{error}");
+    assert!(error.contains("the lease on the namespace is held by run "), "{error}");
     assert_eq!((report.rule(0, "deletedCount"), report.rule(1, "deletedCount")), (&1.into(), &0.into()), "{report:?}");
     // A dry run takes no lease, and minds none.
     assert_eq!(case.report(&rule(""), &["--dry-run"]).await.ran.code, Some(0));

@@ -83,7 +83,7 @@ impl Keeper {
                 }
                 Attempt::Held(occupant) => occupant,
             };
-            if !wait.again(&mut is_logged, || held_by(namespace, &occupant)).await.map_err(NotTaken::Asked)? {
+            if !wait.again(&mut is_logged, || held_by(&format!("`{namespace}`"), &occupant)).await.map_err(NotTaken::Asked)? {
                 return Ok(Some(occupant));
             }
         }
@@ -216,13 +216,14 @@ impl Keeper {
     }
 }
 
-/// Returns why a lease cannot be taken.
-pub(super) fn held_by(namespace: &Namespace, occupant: &Occupant) -> String {
+/// Returns why a lease cannot be taken. The reason of a rule leaves the namespace out, so that rules behind one run have one
+/// reason.
+pub(super) fn held_by(namespace: &str, occupant: &Occupant) -> String {
     let until = match occupant.expires_at {
         Some(end) => format!("it ends at {} if it is not renewed", rfc3339(end)),
         None => "its document has no end; delete it once no run is left".to_owned(),
     };
-    format!("the lease on `{namespace}` is held by {}; {until}", occupant.name())
+    format!("the lease on {namespace} is held by {}; {until}", occupant.name())
 }
 
 #[cfg(test)]
