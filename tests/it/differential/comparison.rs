@@ -231,7 +231,7 @@ fn children(command: Command, rules: &[&Value]) -> Option<String> {
     };
     let is_part = |rule: &&&Value| number(rule, "wouldDeleteCount") < number(rule, "expiredCount");
     let about = if parents.iter().any(|rule| is_part(rule) && rule["childrenCount"].is_u64()) { "about " } else { "" };
-    Some(parents.iter().map(|rule| going(rule)).sum()).filter(|sum: &u64| *sum > 0).map(|sum| about.to_owned() + &in_words(sum))
+    Some(parents.iter().map(going).sum()).filter(|sum: &u64| *sum > 0).map(|sum| about.to_owned() + &in_words(sum))
 }
 
 /// Compares the recorded run with the report.
