@@ -253,7 +253,8 @@ impl Sweeping<'_> {
         };
         let load = match (&self.watches.load, rule.limits.max_dirty) {
             (LoadSource::Unknown(Some(why)), Some(max)) if max != UNWATCHED => Some(format!(
-                "`maxDirty` had no effect, and the sweep paced itself by how long its deletes took: unknown figures of the server's load: {why}"
+                "`maxDirty` had no effect, and the sweep paced itself by how long its deletes took: unknown figures of the server's \
+                 load: {why}"
             )),
             _ => None,
         };

@@ -152,7 +152,7 @@ impl Estimate {
             oplog_unknown: match facts.oplog {
                 OplogLook::Unknown(why) => Some(why.clone()),
                 OplogLook::Known(oplog) if oplog.size.is_none() => {
-                    Some("its size needs `collStats` of `local.oplog.rs`, which the role `clusterMonitor` has".into())
+                    Some("its size needs `collStats` of `local.oplog.rs` (role `clusterMonitor`)".into())
                 }
                 OplogLook::Known(_) if facts.children.is_none() => Some("the children were not counted".into()),
                 OplogLook::Known(_) | OplogLook::None => None,

@@ -228,7 +228,8 @@ fn no_value(key: &str) -> String {
     match key.split_once(' ') {
         Some((name, value)) => format!("`{key}` is a key without a value; expected a colon in it: `{name}: {value}`"),
         None => format!(
-            "`{key}`: found nothing (null); expected a value, in quotes if it begins with `&` or `#`, or `null`, which a missing field equals as well"
+            "`{key}`: found nothing (null); expected a value, in quotes if it begins with `&` or `#`, or `null`, which a \
+             missing field equals as well"
         ),
     }
 }

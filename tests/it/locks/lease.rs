@@ -120,32 +120,6 @@ async fn of_two_runs_that_begin_together_exactly_one_sweeps() {
     }
 }
 
-#[tokio::test]
-async fn rules_behind_one_run_are_told_in_one_line() {
-    let (_mongod, case) = alone().await;
-    case.fill("c", dated(0..100, days(-3))).await;
-    let names = ["d", "e", "f"];
-    for name in names {
-        case.fill(name, dated(0..3, days(-3))).await;
-    }
-    let first = holder(&case).await;
-    let held = lease(&case, &format!("{}.c", case.db.name())).await;
-    for name in names {
-        let mut held = held.clone();
-        held.insert("_id", format!("{}.{name}", case.db.name()));
-        locks(&case).insert_one(held).await.unwrap();
-    }
-    let rules: String = ["c", "d", "e", "f"]
-        .map(|name| format!("  - {{name: {name}, namespace: DB.{name}, field: at, expireAfter: 1d}}\n"))
-        .concat();
-    let ran = run(case.command(&format!("{rules}{LOCK}"), &["sweep"])).await;
-    assert_eq!(ran.code, Some(6), "{ran:?}");
-    assert!(ran.stdout.contains("c, d, e and 1 more: refused: lock: the lease on the"), "{ran:?}");
-    assert_eq!(ran.stdout.matches("if it is not").count(), 1, "{ran:?}");
-    signal(&first, "TERM");
-    end(first).await;
-}
-
 async fn policies_that_differ_share_the_lease_of_a_namespace_and_other_namespaces_are_swept(server: &Server) {
     let case = filled(server).await;
     case.fill("other", dated(0..5, days(-3))).await;

@@ -5,7 +5,7 @@ use std::process::Child;
 
 use crate::support::faults::{dated, days, end, signal, start, until_deleted_from};
 use crate::support::said::Said;
-use crate::support::sweeper::Case;
+use crate::support::sweeper::{Case, run};
 
 const RULES: &str = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n  - {namespace: DB.d, field: at, expireAfter: 1d}\n";
 
@@ -41,4 +41,23 @@ async fn a_turn_that_another_service_has_is_one_warning_that_names_it() {
         end(first).await;
         case.collection("c").drop().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn rules_behind_the_leases_of_one_run_are_told_in_one_line() {
+    let case = Case::new().await;
+    let leases = format!("{RULES}lock: {{collection: DB.locks}}\n");
+    for name in ["c", "d"] {
+        case.fill(name, dated(0..200, days(-3))).await;
+    }
+    let first = service(&case, &leases, "30d", &["--rate", "1"]);
+    until_deleted_from(&case, "c", 200).await;
+    let ran = run(case.command(&leases, &["sweep"])).await;
+    assert_eq!(ran.code, Some(6), "{ran:?}");
+    let name = case.db.name();
+    let said = format!("warning: {name}.c, {name}.d: refused: lock: ");
+    assert!(ran.stdout.contains(&said), "{ran:?}");
+    assert_eq!(ran.stdout.matches("if it is not").count(), 1, "{ran:?}");
+    signal(&first, "TERM");
+    end(first).await;
 }

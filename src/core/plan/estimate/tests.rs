@@ -80,7 +80,7 @@ fn what_is_unknown_is_null() {
     let why = |oplog: &OplogLook| Estimate::of(&rule, &facts(1, oplog, &[Bson::Int32(1)])).oplog_unknown;
     assert_eq!(
         [unsized_oplog, full()].map(|oplog| why(&oplog)),
-        [Some("its size needs `collStats` of `local.oplog.rs`, which the role `clusterMonitor` has".into()), None]
+        [Some("its size needs `collStats` of `local.oplog.rs` (role `clusterMonitor`)".into()), None]
     );
     assert_eq!([SpeedSource::History, SpeedSource::Assumption].map(|source| source.to_string()), ["history", "assumption"]);
     // Nothing is written where there is no oplog.

@@ -58,7 +58,9 @@ impl OplogGate {
         };
         let since = self.written.load(Ordering::Relaxed).saturating_sub(seen.written);
         let Some(left) = seen.oplog.window_left(seen.own, since + self.in_flight) else {
-            return Some("the oplog's window is unknown: its size needs `collStats` of `local.oplog.rs`, which the role `clusterMonitor` has".into());
+            return Some(
+                "the oplog's window is unknown: its size needs `collStats` of `local.oplog.rs` (role `clusterMonitor`)".into(),
+            );
         };
         (left < least.as_secs_f64()).then(|| {
             let of = |seconds: f64| duration((seconds * 1000.0) as u64);
