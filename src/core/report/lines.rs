@@ -124,14 +124,15 @@ pub(super) fn word(report: &Report, status: Status) -> String {
     }
 }
 
-/// Returns the notes below the rows: the facts about each rule, its warnings and its errors. A dry run leaves out the facts
-/// unless `is_detailed`.
+/// Returns the notes below the rows: the facts about each rule, its warnings and its errors. Unless `is_detailed`, a dry run
+/// leaves out the facts, and a sweep those of rules that were refused.
 pub(super) fn notes(report: &Report, is_detailed: bool) -> Vec<(Tone, String)> {
-    let has_facts = is_detailed || !report.dry_run || report.command == ReportCommand::Audit;
+    let in_full = is_detailed || report.command == ReportCommand::Audit;
+    let has_facts = |rule: &RuleReport| in_full || !report.dry_run && rule.status != Status::Refused;
     let rules = shown(report).0;
     let loud = || rules.iter().copied().filter(|rule| !is_quiet(rule));
     let warnings = shared(loud().flat_map(|rule| rule.warnings.iter().map(move |warning| (rule, warning.clone()))));
-    let elsewhere = (!is_detailed && report.command != ReportCommand::Audit).then_some("; `-v` shows why");
+    let elsewhere = (!in_full).then_some("; `-v` shows why");
     let whys = whys_of(loud().filter(|rule| rule.status != Status::Skipped), elsewhere);
     let first_of = |groups: &[(String, Vec<&RuleReport>)], rule: &RuleReport| -> Vec<(String, String)> {
         let of_rule = groups.iter().filter(|(_, sharing)| sharing.first().is_some_and(|first| std::ptr::eq(*first, rule)));
@@ -140,10 +141,10 @@ pub(super) fn notes(report: &Report, is_detailed: bool) -> Vec<(Tone, String)> {
     let mut notes = Vec::new();
     for rule in rules.iter().filter(|rule| !is_quiet(rule) || rule.audit.is_some()) {
         let title = title(report, rule);
-        if rule.strategy.is_some() && has_facts {
+        if rule.strategy.is_some() && has_facts(rule) {
             notes.push((Tone::Plain, format!("{title}: {}", facts::of(&title, rule))));
         }
-        if report.dry_run && has_facts && rule.estimate.as_ref().is_some_and(|expected| expected.documents > 0) {
+        if report.dry_run && in_full && rule.estimate.as_ref().is_some_and(|expected| expected.documents > 0) {
             notes.push((Tone::Plain, format!("{title}: a sweep {}", estimate::of_rule(rule).join("; "))));
         }
         // An audit shows the documents that never expire in a section of its own.

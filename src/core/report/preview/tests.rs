@@ -295,6 +295,14 @@ fn of_many_different_refusals_by_one_guard_two_are_told_and_all_rules_have_a_row
     );
     let detailed = render(&report, Format::Table, TableStyle { is_detailed: true, width: 400, ..TableStyle::default() });
     assert_eq!(detailed.matches("documents have expired").count(), 12, "{detailed}");
+    // The facts of a refused rule are for those who ask, after a sweep as well.
+    let mut sweep = report.clone();
+    sweep.dry_run = false;
+    sweep.rules.iter_mut().for_each(|rule| rule.strategy = Some(Strategy::Buckets));
+    let facts = |is_detailed| {
+        render(&sweep, Format::Table, TableStyle { is_detailed, ..TableStyle::default() }).matches("whole buckets").count()
+    };
+    assert_eq!([false, true].map(facts), [0, 12]);
     // The question tells what fits, and `?` the rest.
     assert!(shown(&report, 80, Some(38)).0.iter().any(|line| line.ends_with(" as well")));
     assert!(!shown(&report, 80, None).0.iter().any(|line| line.contains("as well")));
