@@ -194,9 +194,12 @@ async fn what_is_no_plan_is_a_usage_error() {
     let other = case.file("other.json", "{\"a\": 1}");
     let newer = approve(&case, RULE).await;
     change(&newer, |plan| plan["schemaVersion"] = 2.into());
-    for (path, why) in
-        [(&swept, "no dry run"), (&other, "no report of this program"), (&newer, "schema 2"), (&"/nowhere".into(), "No such file")]
-    {
+    for (path, why) in [
+        (&swept, "no dry run"),
+        (&other, "no report of this program"),
+        (&newer, "schema 2"),
+        (&"/nowhere".into(), "No such file"),
+    ] {
         let ran = case.run(RULE, &["sweep", "--plan", path.to_str().unwrap()]).await;
         assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(ran.stderr.contains(why) && ran.stderr.contains("nothing was contacted"), "{ran:?}");
