@@ -196,6 +196,7 @@ mod testing {
     pub(crate) mod machines;
     pub(crate) mod made_up;
     pub(crate) mod model;
+    pub(crate) mod portable;
     pub(crate) mod scripted;
     pub(crate) mod simulation;
 }

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// Returns the time of the wall clock, which continues while the machine sleeps, and which can be set.
@@ -27,4 +28,20 @@ pub(crate) fn here<F: Future>(task: F) -> impl Future<Output = F::Output> {
     #[cfg(test)]
     let task = crate::testing::machines::here(task);
     task
+}
+
+/// Work on this machine that ends when this is dropped.
+pub(crate) struct Task(JoinHandle<()>);
+
+impl Task {
+    /// Begins the work. Needs a tokio runtime.
+    pub(crate) fn begin(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(here(work)))
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }

@@ -32,11 +32,10 @@ impl PauseFile {
                 });
             }
         }));
-        Self(Some(seen))
+        Self::by(seen)
     }
 
-    /// Creates one whose reason a simulation decides.
-    #[cfg(test)]
+    /// Creates one from the latest reason why nothing may be deleted.
     pub(crate) fn by(reason: watch::Receiver<Option<String>>) -> Self {
         Self(Some(reason))
     }

@@ -67,10 +67,8 @@ impl Stop {
     fn listen_to(hangup: Option<Signal>) -> std::io::Result<Self> {
         let (sender, signals) = watch::channel(None);
         let (sender_again, again) = watch::channel(None);
-        let has_last_words = Arc::new(AtomicBool::new(false));
-        let waits = has_last_words.clone();
-        let is_idle = Arc::new(AtomicBool::new(false));
-        let idle = is_idle.clone();
+        let stop = Self { again, ..Self::by(signals) };
+        let (waits, idle) = (stop.has_last_words.clone(), stop.is_idle.clone());
         let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let mut of_process = Signals { interrupt, terminate, hangup };
         // With a handler, the write fails with an error instead, and the run says what it deleted. The handler stays when this is
@@ -102,11 +100,10 @@ impl Stop {
             std::process::exit(i32::from(code));
         });
         signals::let_through();
-        Ok(Self { signals, again, has_last_words, is_idle, file: None, end: None })
+        Ok(stop)
     }
 
-    /// Creates the requests of a simulated run, which get the exit codes of its signals from a channel.
-    #[cfg(test)]
+    /// Creates the requests of a run that gets the exit codes of its signals from a channel.
     pub(crate) fn by(signals: watch::Receiver<Option<u8>>) -> Self {
         let (_, again) = watch::channel(None);
         Self { signals, again, has_last_words: Arc::default(), is_idle: Arc::default(), file: None, end: None }

@@ -151,7 +151,7 @@ impl Session {
     pub(super) async fn connect(&self) -> Result<Deployment, Failure> {
         #[cfg(test)]
         if let Some(model) = &self.model {
-            return connect::through(model.clone(), &self.id).await;
+            return crate::testing::model::connect(model.clone(), &self.id).await;
         }
         let uri = self.uri.with_password(&self.stop).await?;
         connect::connect(&uri, self.policy.connection.flavor, &self.id).await

@@ -125,27 +125,6 @@ impl ServerFacts {
     }
 }
 
-#[cfg(test)]
-impl ServerFacts {
-    /// Makes up a replica set of a flavor and a wire version, whose clock is at the beginning of 1970.
-    pub(crate) fn made_up(flavor: Flavor, version: &str, wire_version: i32) -> Self {
-        Self {
-            version: version.into(),
-            flavor,
-            recognised_by: "a test".into(),
-            capabilities: flavor.capabilities(wire_version),
-            wire_version,
-            topology: Topology::ReplicaSet,
-            set_name: None,
-            hosts: Vec::new(),
-            local_time: DateTime::from_millis(0),
-            clock_skew_ms: 0,
-            role: ServerRole::Whole,
-            ttl_monitor: TtlMonitor::Unknown,
-        }
-    }
-}
-
 /// A rule in one of its namespaces, with the result of looking at that namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {

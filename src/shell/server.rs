@@ -73,8 +73,7 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    /// Creates a deployment whose commands go to this transport.
-    #[cfg(test)]
+    /// Creates a deployment whose commands go to this transport, and whose deletes are confirmed by a majority.
     pub(crate) fn over(transport: Arc<dyn Transport>, facts: ServerFacts, comment: String) -> Self {
         Self {
             transport,
@@ -91,15 +90,8 @@ impl Deployment {
     }
 
     /// Returns the same deployment with a bill for each request.
-    #[cfg(test)]
     pub(crate) fn billed_by(self, billing: Billing) -> Self {
         Self { transport: billing.transport(), billing: Some(billing), ..self }
-    }
-
-    /// Returns the transport, past which nothing is asked: for the comparison of the model with a server.
-    #[cfg(test)]
-    pub(crate) fn transport(&self) -> &dyn Transport {
-        &*self.transport
     }
 
     /// Runs one command that changes nothing on the primary, and retries it as [`Retries::several`] says. Carries the run's

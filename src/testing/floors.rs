@@ -12,6 +12,9 @@ const FLOORS: [&str; 5] = ["base", "core", "shell", "commands", "testing"];
 /// The only files that name a type of the driver.
 const DRIVER_FILES: [&str; 3] = ["shell::server::connect", "shell::server::wire::driver", "shell::server::wire::driver::errors"];
 
+/// The only files that do something else in a test: there a simulation takes the place of the machine, its disk or the server.
+const SEAMS: [&str; 3] = ["base::machine", "commands::session", "shell::archive"];
+
 /// Paths that bring a clock, a file, a task or chance: values in, values out do without.
 const IMPURE: [&[&str]; 7] =
     [&["fastrand"], &["mongodb"], &["std", "env"], &["std", "fs"], &["std", "io"], &["tokio"], &["tracing"]];
@@ -52,6 +55,18 @@ fn tests_of(tokens: TokenStream) -> Vec<String> {
         (declares == "mod" && end == ";").then(|| name.clone())
     };
     (0..words.len()).filter(|at| words[*at] == "[cfg(test)]").filter_map(of).collect()
+}
+
+/// Whether a file has code under `#[cfg(test)]` that is not a module of tests.
+fn has_code_for_tests(tokens: TokenStream) -> bool {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let is_attribute = |token: &TokenTree| token.to_string().replace(' ', "") == "[cfg(test)]";
+    let is_module = |rest: &[TokenTree]| {
+        let words: Vec<String> = rest.iter().take(3).map(ToString::to_string).collect();
+        words.iter().find(|word| *word != "pub" && !word.starts_with('(')).is_some_and(|word| word == "mod")
+    };
+    let here = (0..tokens.len()).any(|at| is_attribute(&tokens[at]) && !is_module(&tokens[at + 1..]));
+    here || tokens.into_iter().any(|token| matches!(token, TokenTree::Group(group) if has_code_for_tests(group.stream())))
 }
 
 /// Leaves out every item under `#[cfg(test)]`.
@@ -168,6 +183,13 @@ fn files_for_tests_lie_under_testing_or_tests_or_are_named_tests() {
 }
 
 #[test]
+fn the_product_has_no_code_for_tests_but_where_a_simulation_takes_over() {
+    let with_code = sources().into_iter().filter(|(_, tokens)| has_code_for_tests(tokens.clone())).map(|(module, _)| module);
+    let product: Vec<String> = with_code.filter(|module| !is_for_tests(module)).collect();
+    assert_eq!(product, SEAMS);
+}
+
+#[test]
 fn no_import_points_up() {
     let modules = modules();
     let up: Vec<String> = uses(&modules)
@@ -272,7 +294,8 @@ fn only_the_server_names_the_driver() {
     let driver = ["mongodb".to_owned()];
     let named: Vec<String> = modules()
         .into_iter()
-        .filter(|(module, tokens)| !DRIVER_FILES.contains(&module.as_str()) && spells(module, tokens, &driver))
+        .filter(|(module, _)| !DRIVER_FILES.contains(&module.as_str()) && !is_for_tests(module))
+        .filter(|(module, tokens)| spells(module, tokens, &driver))
         .map(|(module, _)| module)
         .collect();
     assert!(named.is_empty(), "files that name the driver: {named:?}");

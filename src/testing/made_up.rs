@@ -1,6 +1,6 @@
 //! Made-up rules and reports for the unit tests of reports, guards and approvals.
 
-#[cfg(test)]
+pub(crate) mod facts;
 pub(crate) mod sweep;
 
 use bson::{DateTime, doc};
@@ -26,7 +26,6 @@ use crate::core::report::{PolicyReport, Report, ReportCommand, SCHEMA_VERSION, T
 pub(crate) const NOW: i64 = 1_800_000_000_000;
 
 /// Returns a line of a policy with a window of one minute, half a day away.
-#[cfg(test)]
 pub(crate) fn closed_window() -> String {
     let start = chrono::Utc::now() + chrono::Duration::hours(12);
     let end = start + chrono::Duration::minutes(1);

@@ -6,17 +6,36 @@ mod conformance;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use futures_util::future::BoxFuture;
 use server_model::{CommandError, Model};
 
+use crate::base::failure::Failure;
 use crate::core::facts::ServerFacts;
 use crate::core::flavor::Flavor;
 use crate::shell::server::Deployment;
+use crate::shell::server::connect::recognise::{ask, need_no_user};
 use crate::shell::server::wire::error::{FailureStage, ServerError};
 use crate::shell::server::wire::timeout::reply_in_time;
-use crate::shell::server::wire::transport::{Batches, ServerCommand, Transport};
+use crate::shell::server::wire::transport::{Batches, Patience, ServerCommand, Transport};
+
+/// Time limit of a command that recognises the model.
+const FIRST: Patience = Patience::Limit(Duration::from_secs(60));
+
+/// Connects to a model of a server, as a run does.
+///
+/// Errors: the reason.
+pub(crate) async fn connect(transport: Arc<dyn Transport>, run_id: &str) -> Result<Deployment, Failure> {
+    let asked = async {
+        let facts = ask(transport.as_ref(), FIRST, vec!["model:27017".into()], None).await?;
+        need_no_user(transport.as_ref(), FIRST).await.map(|()| facts)
+    };
+    let failed =
+        |cause: ServerError| Failure::cannot_run(format!("connecting to `mongodb://model`: {cause}; nothing was deleted"));
+    Ok(Deployment::over(transport.clone(), asked.await.map_err(failed)?, format!("sweeper {run_id}")))
+}
 
 /// A client of the model. Each process has its own, and a name of its own.
 pub(crate) struct Client {

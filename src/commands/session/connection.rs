@@ -55,12 +55,6 @@ impl Uri {
         }
     }
 
-    /// The connection string of a run that is connected to a model.
-    #[cfg(test)]
-    pub(crate) fn none() -> Self {
-        Self::at(UriSource::Missing(String::new()))
-    }
-
     fn text(uri: &str, name: &'static str) -> Self {
         Self::at(if uri.is_empty() { UriSource::Empty(name) } else { UriSource::Text(uri.to_owned()) })
     }

@@ -21,8 +21,8 @@ use crate::core::policy::Policy;
 use crate::core::report::Report;
 use crate::core::report::restore::RestoreReport;
 use crate::shell::archive::disk::Disk;
-use crate::shell::server::connect;
 use crate::shell::server::wire::transport::Transport;
+use crate::testing::model;
 
 /// The surroundings of a run: all that it has besides its command line.
 pub(crate) struct Surroundings {
@@ -42,7 +42,8 @@ pub(crate) struct Surroundings {
 pub(crate) async fn sweep(run: Surroundings, args: &SweepArgs) -> anyhow::Result<Report> {
     let Surroundings { run_id, policy, only, server, disk, pause, signals } = run;
     let options = Common { only, ..options() };
-    let session = Session::new(&options, &run_id, policy, Uri::none(), Stop::by(signals));
+    let uri = Uri::of_policy("", &policy.connection);
+    let session = Session::new(&options, &run_id, policy, uri, Stop::by(signals));
     let mut session = sweep::with_ends(Session { model: Some(server), disk, ..session }, args)?;
     if let Some(reason) = pause {
         session.pause = PauseFile::by(reason);
@@ -55,7 +56,7 @@ pub(crate) async fn restore(run: Surroundings, args: &RestoreArgs) -> anyhow::Re
     let Surroundings { run_id, only, server, disk, signals, .. } = run;
     let stop = Stop::by(signals);
     let verified = restore::verify(&Common { only, ..options() }, args, disk).await?;
-    let mut deployment = connect::through(server, &run_id).await?;
+    let mut deployment = model::connect(server, &run_id).await?;
     prepare::find_part(&mut deployment, "nothing was inserted").await?;
     Ok(restore::restored(&deployment, &stop, args, verified, Instant::now()).await.0)
 }

@@ -1,6 +1,7 @@
 use bson::oid::ObjectId;
 
 use super::*;
+use crate::testing::portable::assert_portable;
 
 /// 2027-01-15T08:00:00Z.
 const NOW: i64 = 1_800_000_000_000;
@@ -175,9 +176,9 @@ fn no_expression_relies_on_what_the_engines_evaluate_in_different_ways() {
                     [Some(rule.predicate()), rule.ttl_not_positive(), rule.implausible_epoch(), rule.unreadable_string()];
                 let classes = rule.classes(rule.filter.as_ref(), &[1, 2, 3], &doc! { "n": 1 });
                 let stages = [filters.into_iter().flatten().collect(), rule.samples(10)].concat();
-                expression::assert_portable(&Bson::from(stages));
-                expression::assert_portable(&Bson::from(classes));
-                expression::assert_portable(&rule.earliest());
+                assert_portable(&Bson::from(stages));
+                assert_portable(&Bson::from(classes));
+                assert_portable(&rule.earliest());
             }
         }
     }

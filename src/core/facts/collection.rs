@@ -106,23 +106,6 @@ pub struct IndexFacts {
     pub expire_after_seconds: Option<Bson>,
 }
 
-#[cfg(test)]
-impl IndexFacts {
-    /// Returns a plain index in ascending order.
-    pub(crate) fn made_up(name: &str, paths: &[&str]) -> Self {
-        Self {
-            name: name.to_owned(),
-            key: paths.iter().map(|path| ((*path).to_owned(), Bson::Int32(1))).collect(),
-            partial: None,
-            hidden: false,
-            sparse: false,
-            unique: false,
-            collation: None,
-            expire_after_seconds: None,
-        }
-    }
-}
-
 impl Collection {
     /// Returns a collection without options and indexes.
     pub fn new(namespace: Namespace, kind: CollectionKind) -> Self {

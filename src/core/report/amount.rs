@@ -1,6 +1,7 @@
 //! Numbers of documents, buckets, orphans and children, summed over the rules of a report.
 
 use std::fmt;
+use std::iter::Sum;
 
 use super::{Report, RuleReport, Strategy, overlap};
 use crate::base::text::{self, plural};
@@ -18,7 +19,7 @@ pub(super) struct AtMost {
 
 /// Numbers of documents, buckets and orphans, and the children that go with the documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Amount {
+pub(super) struct Amount {
     documents: u64,
     buckets: u64,
     orphans: u64,
@@ -50,7 +51,7 @@ impl AtMost {
         };
         // A rule that leaves its orphans has no such number.
         let orphans = ready().filter_map(|rule| rule.would_delete_orphan_count).fold(0, u64::saturating_add);
-        let children = ready().map(OfParents::of).fold(OfParents::default(), OfParents::and);
+        let children = ready().map(OfParents::of).sum();
         let amount = Amount { documents: sum(false)?, buckets: sum(true)?, orphans, children };
         let is_shared = overlap::is_shared(ready(), |rule| rule.would_delete_count);
         Some(Self { amount, limit: max_deletes(report).unwrap_or(u64::MAX), is_shared })
@@ -89,6 +90,11 @@ impl fmt::Display for AtMost {
 }
 
 impl Amount {
+    /// Returns the sum of all numbers.
+    pub(super) fn total(self) -> u64 {
+        self.kinds().iter().map(|(number, _)| *number).fold(self.children.count, u64::saturating_add)
+    }
+
     /// Returns the numbers that are not 0, with their nouns, without the children.
     fn kinds(self) -> Vec<(u64, &'static str)> {
         let kinds = [(self.documents, "document"), (self.buckets, "bucket"), (self.orphans, "orphan")];
@@ -123,14 +129,6 @@ impl OfParents {
         }
     }
 
-    pub(super) fn and(self, other: Self) -> Self {
-        Self {
-            count: self.count.saturating_add(other.count),
-            is_about: self.is_about || other.is_about,
-            is_partial: self.is_partial || other.is_partial,
-        }
-    }
-
     /// Returns the number with its noun; `None` if there are none.
     pub(super) fn words(self) -> Option<String> {
         let about = if self.is_about { "about " } else { "" };
@@ -140,6 +138,16 @@ impl OfParents {
             (count, false) => Some(format!("{about}{}", text::children(count))),
             (count, true) => Some(format!("more than {} (not all were counted)", text::children(count))),
         }
+    }
+}
+
+impl Sum for OfParents {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            count: sum.count.saturating_add(one.count),
+            is_about: sum.is_about || one.is_about,
+            is_partial: sum.is_partial || one.is_partial,
+        })
     }
 }
 
@@ -154,17 +162,17 @@ pub(super) fn max_deletes(report: &Report) -> Option<u64> {
 }
 
 /// Returns what the run deleted.
-pub(super) fn deleted(report: &Report) -> String {
+pub(super) fn deleted(report: &Report) -> Amount {
     let orphans = |rule: &RuleReport| rule.orphans_deleted_count.unwrap_or(0);
     // Orphans are among the children.
     let children = report.rules.iter().map(|rule| rule.children_deleted_count.unwrap_or(0).saturating_sub(orphans(rule)));
     let children = OfParents { count: children.fold(0, u64::saturating_add), ..OfParents::default() };
-    Amount { children, ..amount(report, |rule| rule.deleted_count, orphans) }.to_string()
+    Amount { children, ..amount(report, |rule| rule.deleted_count, orphans) }
 }
 
 /// Returns what the run left, by a number of each rule and one of its orphans.
-pub(super) fn left(report: &Report, value: impl Fn(&RuleReport) -> u64, of_orphans: impl Fn(&RuleReport) -> u64) -> String {
-    amount(report, value, of_orphans).to_string()
+pub(super) fn left(report: &Report, value: impl Fn(&RuleReport) -> u64, of_orphans: impl Fn(&RuleReport) -> u64) -> Amount {
+    amount(report, value, of_orphans)
 }
 
 fn amount(report: &Report, value: impl Fn(&RuleReport) -> u64, of_orphans: impl Fn(&RuleReport) -> u64) -> Amount {
@@ -208,7 +216,7 @@ mod tests {
             child_namespaces: Some(vec!["app.lines".into()]),
             ..report("r", "app.orders")
         };
-        let words = |rules: &[RuleReport]| rules.iter().map(OfParents::of).fold(OfParents::default(), OfParents::and).words();
+        let words = |rules: &[RuleReport]| rules.iter().map(OfParents::of).sum::<OfParents>().words();
         assert_eq!(words(&[rule(4, 4, Some(9))]).as_deref(), Some("9 children"));
         assert_eq!(words(&[rule(1, 4, Some(9))]).as_deref(), Some("about 3 children"));
         assert_eq!(words(&[rule(1, 4, None)]).as_deref(), Some("their children (not counted)"));

@@ -306,7 +306,7 @@ fn subtotal<'r>(report: &Report, rules: &[&'r RuleReport]) -> Row<'r> {
         .flat_map(|rule| self::whys(report, rule))
         .filter(|why| !why.starts_with("approved") && !why.starts_with(AND))
         .collect();
-    let children = of(Status::Complete).map(|rule| OfParents::of(rule)).fold(OfParents::default(), OfParents::and);
+    let children = of(Status::Complete).map(|rule| OfParents::of(rule)).sum::<OfParents>();
     whys.extend(children.words().map(|children| format!("{AND}{children}")));
     let of_orphans = sum(|rule| rule.would_delete_orphan_count);
     whys.extend(orphans(Some(of_orphans), Some(sum(|rule| rule.old_orphan_count))));

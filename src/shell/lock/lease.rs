@@ -260,12 +260,6 @@ impl Renewals {
         self.last.send_replace(None);
     }
 
-    /// Waits until a renewal is asked for.
-    #[cfg(test)]
-    pub(crate) async fn asked_for(&self) {
-        self.wanted.notified().await;
-    }
-
     pub(crate) fn is_lost(&self) -> bool {
         self.last.borrow().is_none()
     }

@@ -18,14 +18,13 @@ use mongodb::options::{Acknowledgment, ClientOptions, ServerAddress, Tls, WriteC
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::look::bound::Bound;
+use super::Deployment;
 use super::wire::driver::Driver;
 use super::wire::error::{FailureStage, NO_SERVER, ServerError};
 use super::wire::meter::Billing;
 use super::wire::retry::{Retries, retry};
 use super::wire::timeout;
 use super::wire::transport::{Patience, Transport};
-use super::{Deployment, ReadOptions};
 use crate::base::failure::Failure;
 use crate::base::machine::wall_clock;
 use crate::base::{instant, log, secrets};
@@ -113,52 +112,27 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
         }
         false => None,
     };
-    let transport = billing.as_ref().map_or(transport, Billing::transport);
+    let deployment = Deployment {
+        write_concern,
+        read_concern,
+        command_timeout,
+        ..Deployment::over(transport, facts, format!("sweeper {run_id}"))
+    };
+    let deployment = match billing {
+        Some(billing) => deployment.billed_by(billing),
+        None => deployment,
+    };
     if !with.user {
-        need_no_user(transport.as_ref(), patience).await.map_err(|cause| cannot_connect(&shown, with, &cause))?;
+        need_no_user(deployment.transport.as_ref(), patience).await.map_err(|cause| cannot_connect(&shown, with, &cause))?;
     }
-    if let Some(why) = facts.weakness_of(&write_concern) {
+    let facts = &deployment.facts;
+    if let Some(why) = facts.weakness_of(&deployment.write_concern) {
         warn!(
             "`{shown}`: {why}: a fail-over may take back what was written or deleted; leave `w` and `journal` out for a majority"
         );
     }
     info!("connected to {shown}: {} {} ({}), {}", facts.flavor.name(), facts.version, facts.recognised_by, facts.topology.name());
-    Ok(Deployment {
-        transport,
-        facts,
-        comment: format!("sweeper {run_id}"),
-        write_concern,
-        read_concern,
-        command_timeout,
-        read_options: ReadOptions::default(),
-        bound: Bound::default(),
-        answered: Arc::default(),
-        billing,
-    })
-}
-
-/// Connects to a model of a server.
-#[cfg(test)]
-pub(crate) async fn through(transport: Arc<dyn Transport>, run_id: &str) -> Result<Deployment, Failure> {
-    let asked = async {
-        let patience = first_patience(&ClientOptions::default(), timeout::MAX_COMMAND_TIME);
-        let facts = ask(transport.as_ref(), patience, vec!["model:27017".into()], None).await?;
-        need_no_user(transport.as_ref(), patience).await.map(|()| facts)
-    };
-    let with = With { user: false, tls: false };
-    let facts = asked.await.map_err(|cause| cannot_connect("mongodb://model", with, &cause))?;
-    Ok(Deployment {
-        transport,
-        facts,
-        comment: format!("sweeper {run_id}"),
-        write_concern: doc! { "w": "majority" },
-        read_concern: None,
-        command_timeout: timeout::MAX_COMMAND_TIME,
-        read_options: ReadOptions::default(),
-        bound: Bound::default(),
-        answered: Arc::default(),
-        billing: None,
-    })
+    Ok(deployment)
 }
 
 /// Wishes of a connection string on which hints depend.

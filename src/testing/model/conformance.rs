@@ -24,17 +24,20 @@ mod rules;
 mod tool;
 mod values;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use bson::{Bson, Document, doc};
 use fastrand::Rng;
 use futures_util::{StreamExt, stream};
+use mongodb::options::ClientOptions;
 
 use server_model::{Deletion, Model, Observer, Pace};
 
 use super::Client;
 use crate::core::policy::namespace::Namespace;
-use crate::shell::server::wire::transport::{Patience, ServerCommand};
+use crate::shell::server::wire::driver::Driver;
+use crate::shell::server::wire::transport::{Patience, ServerCommand, Transport};
 use crate::shell::server::{Deployment, connect};
 use commands::Step;
 use mongod::Mongod;
@@ -55,6 +58,31 @@ impl Observer for NoObserver {
     fn deleted(&self, _: &Deletion<'_>) {}
 }
 
+/// One of the two that are compared.
+#[derive(Clone)]
+struct Server {
+    deployment: Deployment,
+    /// Takes commands past the deployment.
+    transport: Arc<dyn Transport>,
+}
+
+impl Server {
+    async fn connect(uri: &str) -> Self {
+        let options = ClientOptions::parse(uri).await.expect("a connection string");
+        let transport = Arc::new(Driver::new(options).expect("a driver"));
+        let deployment = connect::connect(uri, None, "run").await.expect("a connection to mongod");
+        Self { deployment, transport }
+    }
+}
+
+impl Deref for Server {
+    type Target = Deployment;
+
+    fn deref(&self) -> &Deployment {
+        &self.deployment
+    }
+}
+
 #[tokio::test]
 async fn the_model_answers_as_a_mongod_does() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
@@ -63,7 +91,7 @@ async fn the_model_answers_as_a_mongod_does() {
         None => FIRST..FIRST + number("SWEEPER_TEST_SEQUENCES").unwrap_or(SEQUENCES),
     };
     let mongod = Mongod::start(&["--journalCommitInterval", "1"]);
-    let real = connect::connect(&mongod.uri(), None, "run").await.expect("a connection to mongod");
+    let real = Server::connect(&mongod.uri()).await;
     let ended = stream::iter(seeds).map(|seed| sequence(seed, &real)).buffer_unordered(AT_A_TIME);
     let mut differences: Vec<String> = ended.filter_map(std::future::ready).collect().await;
     differences.sort();
@@ -72,7 +100,7 @@ async fn the_model_answers_as_a_mongod_does() {
 }
 
 /// Runs the sequence of a seed on both servers; returns the first difference.
-async fn sequence(seed: u64, real: &Deployment) -> Option<String> {
+async fn sequence(seed: u64, real: &Server) -> Option<String> {
     let mut random = Rng::with_seed(seed);
     let namespace = Namespace { database: "conformance".into(), collection: format!("c{seed}") };
     let model = Model::new(seed, Arc::new(NoObserver));
@@ -98,15 +126,16 @@ async fn sequence(seed: u64, real: &Deployment) -> Option<String> {
     None
 }
 
-async fn drop_quietly(real: &Deployment, drop: ServerCommand) {
-    let _ = real.transport().run(drop).await;
+async fn drop_quietly(real: &Server, drop: ServerCommand) {
+    let _ = real.transport.run(drop).await;
 }
 
-/// Returns a deployment with the facts of another that sends its commands to the model.
-fn imitated(model: &Arc<Model>, real: &Deployment) -> Deployment {
-    let mut client = Client::new(model, "conformance").deployment("run");
-    client.facts = real.facts.clone();
-    client
+/// Returns the model with the facts of a server.
+fn imitated(model: &Arc<Model>, real: &Server) -> Server {
+    let client = Client::new(model, "conformance");
+    let mut deployment = client.deployment("run");
+    deployment.facts = real.facts.clone();
+    Server { deployment, transport: Arc::new(client) }
 }
 
 /// Returns an entry of a list.

@@ -37,39 +37,11 @@ impl Cluster {
         Self { case, router, proxy, shards, _servers: servers }
     }
 
-    /// Creates a sharded collection, and its entry in `config`.
+    /// Creates a sharded collection.
     pub(crate) async fn shard(&self, collection: &str, sharded: Sharded) {
-        let namespace = format!("{}.{collection}", self.case.db.name());
-        let entry = doc! { "_id": &namespace, "key": &sharded.key, "unique": false, "noBalance": false };
-        for (shard, client) in self.shards.iter().enumerate() {
-            let database = self.on_shard(shard);
-            let mut create = doc! { "create": collection };
-            create.extend(sharded.collation.iter().map(|collation| ("collation".to_owned(), collation.clone().into())));
-            // A sharded collection has one UUID on all shards.
-            let first = self
-                .on_shard(0)
-                .run_command(doc! { "listCollections": 1, "filter": { "name": collection } })
-                .await
-                .expect("a reply");
-            let first =
-                first.get_document("cursor").expect("a cursor").get_array("firstBatch").expect("a batch").first().cloned();
-            let created = match first.as_ref().and_then(Bson::as_document) {
-                None => database.run_command(create).await,
-                Some(first) => {
-                    create.extend(first.get_document("options").expect("options").clone());
-                    let uuid = first.get_document("info").expect("facts").get("uuid").cloned();
-                    let entry = doc! { "op": "c", "ns": format!("{}.$cmd", database.name()), "ui": uuid, "o": create };
-                    database.run_command(doc! { "applyOps": [entry] }).await
-                }
-            };
-            created.expect("a collection");
-            let index = doc! { "key": &sharded.key, "name": "shard_key", "collation": { "locale": "simple" } };
-            database.run_command(doc! { "createIndexes": collection, "indexes": [index] }).await.expect("an index");
-            if shard == 0 {
-                client.database("config").collection::<Document>("collections").insert_one(&entry).await.expect("an entry");
-            }
-        }
-        self.router.shard(&namespace, sharded);
+        let mut create = doc! { "create": collection };
+        create.extend(sharded.collation.iter().map(|collation| ("collation".to_owned(), collation.clone().into())));
+        self.router.create(self.case.db.name(), create, sharded).await.expect("a collection");
     }
 
     /// Returns the first shard that has a document with this `_id` in the collection `c`.

@@ -36,7 +36,7 @@ pub(super) fn verdict(report: &Report) -> String {
     }
     let least = if is_uncertain(report) { "at least " } else { "" };
     let deleted = amount::deleted(report);
-    match report.totals.deleted_count + report.totals.orphans_deleted_count.unwrap_or(0) {
+    match deleted.total() {
         0 if least.is_empty() => "nothing was deleted".to_owned(),
         1 => format!("{least}{deleted} was deleted"),
         _ => format!("{least}{deleted} were deleted"),

@@ -262,6 +262,10 @@ fn the_children_are_counted_in_the_row_the_question_and_the_last_line() {
     assert!(text.contains("would delete 425 documents and 1,460 children by 2 rules"), "{text}");
     let html = render(&counted, Format::Html, TableStyle::default());
     assert!(html.contains("<h1>425 documents and 1,460 children would go</h1>"), "{html}");
+    // A sweep that only finishes what another began deletes no parent.
+    let finished = RuleReport { children_deleted_count: Some(3), ..orders("orders", None) };
+    let swept = render(&Report { dry_run: false, ..dry_run(vec![finished]) }, Format::Html, TableStyle::default());
+    assert!(swept.contains("<h1>3 children were deleted</h1>"), "{swept}");
     let unknown = dry_run(vec![orders("orders", None)]);
     let asked = "delete at most 200 documents and their children (not counted) from 3 collections?";
     assert_eq!(question(&unknown).unwrap(), asked);

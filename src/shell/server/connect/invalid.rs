@@ -126,7 +126,7 @@ fn of_port(rest: &str) -> Option<String> {
         let (name, port) = host.rsplit_once(':').filter(|(name, _)| !host.ends_with(']') && is_name(name))?;
         let is_address =
             name == "localhost" || name.parse::<Ipv4Addr>().is_ok() || (name.starts_with('[') && name.ends_with(']'));
-        if port.parse::<u16>().is_ok_and(|port| port > 0) {
+        if is_port(port) {
             return None;
         }
         let is_number = port.chars().all(|c| c.is_ascii_digit());
@@ -158,8 +158,11 @@ fn of_host(host: &str) -> Option<String> {
     if name.is_empty() {
         return Some(format!("a host is missing; {SHAPE}"));
     }
-    let is_wrong = port.is_some_and(|port| !port.parse::<u16>().is_ok_and(|port| port > 0));
-    is_wrong.then(|| format!("`{host}`: {A_PORT}"))
+    (!port.is_none_or(is_port)).then(|| format!("`{host}`: {A_PORT}"))
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 /// Says what is wrong with one of the options. Values are not named.

@@ -165,8 +165,8 @@ mod tests {
     use bson::{Decimal128, Document};
 
     use super::*;
-    use crate::core::expiry::expression::assert_portable;
     use crate::testing::made_up::planned;
+    use crate::testing::portable::assert_portable;
 
     #[test]
     fn no_condition_relies_on_what_the_engines_evaluate_in_different_ways() {

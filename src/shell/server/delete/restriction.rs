@@ -86,12 +86,6 @@ impl Restriction {
         Self::Ids { lists: vec![Ids { condition, ids }], parents: None }
     }
 
-    /// Creates a restriction to one document with this `_id`.
-    #[cfg(test)]
-    pub(crate) fn one(id: RawValue) -> Self {
-        Self::One { condition: RawDocumentBuf::new(), id }
-    }
-
     /// Returns the `_id`s of a restriction that has one list of them, and no other condition.
     pub(crate) fn only_ids(&self) -> Option<&RawList> {
         match self {

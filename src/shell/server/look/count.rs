@@ -294,11 +294,11 @@ fn query(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) 
 mod tests {
     use super::*;
     use crate::base::values::integer_in;
-    use crate::core::expiry::expression::assert_portable;
     use crate::core::flavor::Flavor;
     use crate::shell::server::wire::codes;
     use crate::shell::server::wire::error::ServerError;
     use crate::testing::made_up::planned;
+    use crate::testing::portable::assert_portable;
     use crate::testing::scripted::{Script, ScriptedReply};
 
     #[tokio::test]

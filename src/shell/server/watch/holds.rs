@@ -35,12 +35,11 @@ use std::time::Duration;
 use bson::{DateTime, Document, doc};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::base::instant::millis;
-use crate::base::machine;
+use crate::base::machine::Task;
 use crate::base::text::{bytes, count, duration};
 use crate::base::values::raw::RawValue;
 use crate::base::watch;
@@ -263,17 +262,11 @@ impl HoldsState {
 
 /// A task that reads the holds again and again until it is dropped.
 struct HoldsWatch {
+    _task: Task,
     holds: HeldBack,
     states: watch::Receiver<HoldsState>,
     /// Wakes the task before it is time for the next read.
     wanted: Arc<Notify>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for HoldsWatch {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 impl HoldsWatch {
@@ -284,7 +277,7 @@ impl HoldsWatch {
         let (deployment, watched) = (deployment.clone(), holds.clone());
         let wanted = Arc::new(Notify::new());
         let wakes = wanted.clone();
-        let task = tokio::spawn(machine::here(async move {
+        let task = Task::begin(async move {
             let _ = tokio::time::timeout(until_next, wakes.notified()).await;
             let mut slow = 0;
             while !matches!(*sender.borrow(), HoldsState::Failed(_)) {
@@ -301,8 +294,8 @@ impl HoldsWatch {
                 sender.send_modify(|state| state.enter(read));
                 let _ = tokio::time::timeout_at(begun + *INTERVAL, wakes.notified()).await;
             }
-        }));
-        Self { holds: holds.clone(), states, wanted, task }
+        });
+        Self { _task: task, holds: holds.clone(), states, wanted }
     }
 }
 

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
-use tokio::task::JoinHandle;
 
-use crate::base::machine;
+use crate::base::machine::Task;
 use crate::base::values::integer_in;
 use crate::base::watch;
 use crate::core::facts::Topology;
@@ -62,20 +61,14 @@ pub(crate) enum LagSource {
 
 /// A task that watches the members until it is dropped.
 pub(crate) struct LagWatch {
+    _task: Task,
     receiver: watch::Receiver<Lag>,
-    task: JoinHandle<()>,
 }
 
 impl LagWatch {
     /// Returns a receiver of the latest lag.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Lag> {
         self.receiver.clone()
-    }
-}
-
-impl Drop for LagWatch {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -98,13 +91,13 @@ impl LagSource {
         };
         let (sender, receiver) = watch::channel(first);
         let deployment = deployment.clone();
-        let task = tokio::spawn(machine::here(async move {
+        let task = Task::begin(async move {
             loop {
                 tokio::time::sleep(INTERVAL).await;
                 sender.send_replace(read(look(deployment.clone()).await));
             }
-        }));
-        Self::Members(LagWatch { receiver, task })
+        });
+        Self::Members(LagWatch { _task: task, receiver })
     }
 }
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::base::machine;
+use crate::base::machine::Task;
 use crate::base::values::{at, count_in, integer};
 use crate::base::watch;
 use crate::core::facts::Topology;
@@ -64,8 +63,8 @@ pub(crate) enum LoadSource {
 
 /// A task that looks at the server until it is dropped.
 pub(crate) struct LoadWatch {
+    _task: Task,
     view: LoadView,
-    task: JoinHandle<()>,
 }
 
 /// The latest figures.
@@ -116,12 +115,6 @@ impl LoadWatch {
     }
 }
 
-impl Drop for LoadWatch {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl LoadSource {
     /// Begins to watch the server, if it tells anything to the connected user.
     pub(crate) async fn open(deployment: &Deployment) -> Self {
@@ -147,7 +140,7 @@ impl LoadSource {
         let view = LoadView::new(receiver);
         let asking = view.clone();
         let deployment = deployment.clone();
-        let task = tokio::spawn(machine::here(async move {
+        let task = Task::begin(async move {
             loop {
                 let (wait, is_known) = (sender.borrow().wait(), sender.borrow().looks.is_some());
                 let due = Instant::now() + wait;
@@ -164,8 +157,8 @@ impl LoadSource {
                 let own = deployment.answered();
                 sender.send_modify(|seen| seen.note(looked, Some(elapsed), own));
             }
-        }));
-        Self::Watched(LoadWatch { view, task })
+        });
+        Self::Watched(LoadWatch { _task: task, view })
     }
 
     /// Returns what was unknown, and why; `None` if nothing was.
@@ -178,12 +171,6 @@ impl LoadSource {
 }
 
 impl LoadFindings {
-    /// Returns the state after so many looks that succeeded.
-    #[cfg(test)]
-    pub(crate) fn made_up(succeeded: u64, looks: Option<Looks>) -> Self {
-        Self { looks, succeeded, ..Self::default() }
-    }
-
     /// Takes in the result of a look, this long after the one before. `own` is the number of operations of the run itself.
     fn note(&mut self, looked: Result<Load, ServerError>, elapsed: Option<Duration>, own: u64) {
         self.clock += elapsed.unwrap_or_default();

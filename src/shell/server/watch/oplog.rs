@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
-use tokio::task::JoinHandle;
 
-use crate::base::machine;
+use crate::base::machine::Task;
 use crate::base::values::{count_in, float};
 use crate::base::watch;
 use crate::core::facts::{Oplog, OplogLook, OplogSize, Topology};
@@ -111,15 +110,9 @@ pub(crate) type LastLook = std::result::Result<SeenOplog, String>;
 
 /// A task that watches the oplog until it is dropped.
 pub(crate) struct OplogWatch {
+    _task: Task,
     receiver: watch::Receiver<LastLook>,
     written: Arc<AtomicU64>,
-    task: JoinHandle<()>,
-}
-
-impl Drop for OplogWatch {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 impl OplogWatch {
@@ -131,13 +124,13 @@ impl OplogWatch {
         let written = Arc::new(AtomicU64::new(0));
         let mut looking = Looking { deployment: deployment.clone(), written: written.clone(), own: OwnBytes::default() };
         let (sender, receiver) = watch::channel(looking.look().await);
-        let task = tokio::spawn(machine::here(async move {
+        let task = Task::begin(async move {
             loop {
                 tokio::time::sleep(INTERVAL).await;
                 drop(sender.send_replace(looking.look().await));
             }
-        }));
-        Some(Self { receiver, written, task })
+        });
+        Some(Self { _task: task, receiver, written })
     }
 
     /// Returns a receiver of the latest look.

@@ -198,6 +198,7 @@ mod tests {
     use std::sync::Arc;
 
     use bson::{Bson, DateTime, Document, Timestamp, doc};
+    use tokio::sync::Notify;
 
     use super::*;
     use crate::base::pause_file::PauseFile;
@@ -217,17 +218,20 @@ mod tests {
     struct Case {
         script: Arc<Script>,
         renewals: Renewals,
+        /// Resolves once a renewal is asked for.
+        wanted: Arc<Notify>,
         sweep: RuleSweep,
     }
 
     impl Case {
         fn new(answers: Vec<ScriptedReply>) -> Self {
             let script = Script::new(answers);
-            let renewals = Renewals::new(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() }, Arc::default());
+            let wanted = Arc::new(Notify::new());
+            let renewals = Renewals::new(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() }, wanted.clone());
             let namespace = Namespace { database: "app".into(), collection: "c".into() };
             let leases = Leases::new(BTreeMap::from([(namespace, renewals.lease())]));
             let sweep = sweep::sweep(&script, 100, &leases, None);
-            Self { script, renewals, sweep }
+            Self { script, renewals, wanted, sweep }
         }
 
         async fn send(&self) -> Sent {
@@ -315,7 +319,7 @@ mod tests {
         let case = Case::new(vec![late(), deleted()]);
         let stepped = ServerTime { now: DateTime::from_millis(600_000), asked: Moment::now() };
         let renews = async {
-            case.renewals.asked_for().await;
+            case.wanted.notified().await;
             assert_eq!(case.deletes(), 1);
             // However long that takes.
             tokio::time::sleep(Duration::from_secs(9)).await;
@@ -330,7 +334,7 @@ mod tests {
 
         let case = Case::new(vec![late(), deleted()]);
         let loses = async {
-            case.renewals.asked_for().await;
+            case.wanted.notified().await;
             case.renewals.lost();
         };
         let both = async { tokio::join!(case.send(), loses).0 };
@@ -344,7 +348,7 @@ mod tests {
         let mut renewed = 0;
         let renews = async {
             loop {
-                case.renewals.asked_for().await;
+                case.wanted.notified().await;
                 renewed += 1;
                 case.renewals.renewed(ServerTime { now: DateTime::from_millis(0), asked: Moment::now() });
             }

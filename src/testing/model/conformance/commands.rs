@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::{Bson, Document, RawDocumentBuf, Uuid, doc};
 use fastrand::Rng;
 
+use super::Server;
 use super::filters::{expression, filter};
 use super::outcome::{Outcome, shown};
 use super::rules::{self, indexes};
@@ -14,7 +15,6 @@ use super::values::{Shape, document, id, likely_id, operand};
 use super::{one_of, relations};
 use crate::core::plan::SweepRule;
 use crate::core::policy::namespace::Namespace;
-use crate::shell::server::Deployment;
 use crate::shell::server::look::catalog;
 use crate::shell::server::wire::error::ServerError;
 use crate::shell::server::wire::transport::{Patience, ServerCommand};
@@ -59,11 +59,11 @@ impl Step {
         Self::Open { database: namespace.database.clone(), body, is_ordered: true }
     }
 
-    pub(super) async fn run(&self, deployment: &Deployment) -> Outcome {
+    pub(super) async fn run(&self, deployment: &Server) -> Outcome {
         match self {
             Self::Run { database, body } => {
                 let command = ServerCommand::of(database, body, PATIENCE).expect("a command");
-                Outcome::of_reply(deployment.transport().run(command).await)
+                Outcome::of_reply(deployment.transport.run(command).await)
             }
             Self::Open { database, body, is_ordered } => {
                 let command = ServerCommand::of(database, body, PATIENCE).expect("a command");
@@ -76,7 +76,7 @@ impl Step {
                 body.insert("collectionUUID", listed.unwrap_or(Uuid::from_bytes([1; 16])));
                 let command = ServerCommand::of(&namespace.database, &body, PATIENCE).expect("a command");
                 match body.contains_key("delete") {
-                    true => Outcome::of_reply(deployment.transport().run(command).await),
+                    true => Outcome::of_reply(deployment.transport.run(command).await),
                     false => Outcome::of_documents(read(deployment, command).await, false),
                 }
             }
@@ -87,8 +87,8 @@ impl Step {
     }
 }
 
-async fn read(deployment: &Deployment, command: ServerCommand) -> Result<Vec<RawDocumentBuf>, ServerError> {
-    let mut batches = deployment.transport().open(command).await?;
+async fn read(deployment: &Server, command: ServerCommand) -> Result<Vec<RawDocumentBuf>, ServerError> {
+    let mut batches = deployment.transport.open(command).await?;
     let mut documents = Vec::new();
     while let Some(batch) = batches.next().await? {
         documents.extend(batch);

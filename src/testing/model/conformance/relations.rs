@@ -7,6 +7,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use fastrand::Rng;
 
+use super::Server;
 use super::outcome::{Outcome, shown};
 use super::values::{self, NOW, Shape, likely_id};
 use super::{one_of, rules};
@@ -16,6 +17,7 @@ use crate::core::plan::holds::{HeldBack, KeyList};
 use crate::core::plan::index::IndexChoice;
 use crate::core::plan::{ChildRule, Family, ParentKey, Selection, SweepRule};
 use crate::core::policy::namespace::Namespace;
+use crate::shell::server::delete;
 use crate::shell::server::delete::grant::{Consent, DeleteGrant};
 use crate::shell::server::delete::restriction::Restriction;
 use crate::shell::server::look::children;
@@ -24,7 +26,6 @@ use crate::shell::server::own::journal::{self, ChildPlace, Journal};
 use crate::shell::server::watch::holds;
 use crate::shell::server::wire::find::Query;
 use crate::shell::server::wire::transport::{Patience, ServerCommand};
-use crate::shell::server::{Deployment, delete};
 use crate::testing::made_up::planned;
 
 /// A call, with everything that it is made with.
@@ -145,7 +146,7 @@ impl Call {
         Self { namespace: namespace.clone(), rule, what }
     }
 
-    pub(super) async fn run(&self, deployment: &Deployment) -> Outcome {
+    pub(super) async fn run(&self, deployment: &Server) -> Outcome {
         let key = |field: &str| ParentKey { field: field.to_owned(), index: None };
         match &self.what {
             What::Add(children) => self.insert(deployment, "children", children).await,
@@ -218,13 +219,13 @@ impl Call {
         Namespace { database: self.namespace.database.clone(), collection: format!("{}_{name}", self.namespace.collection) }
     }
 
-    async fn send(&self, deployment: &Deployment, body: &Document) -> Outcome {
+    async fn send(&self, deployment: &Server, body: &Document) -> Outcome {
         let patience = Patience::Limit(crate::shell::server::wire::timeout::MAX_COMMAND_TIME);
         let command = ServerCommand::of(&self.namespace.database, body, patience).expect("a command");
-        Outcome::of_reply(deployment.transport().run(command).await)
+        Outcome::of_reply(deployment.transport.run(command).await)
     }
 
-    async fn insert(&self, deployment: &Deployment, name: &str, documents: &[Document]) -> Outcome {
+    async fn insert(&self, deployment: &Server, name: &str, documents: &[Document]) -> Outcome {
         self.send(deployment, &doc! { "insert": self.aside(name).collection, "documents": documents, "ordered": false }).await
     }
 
@@ -236,7 +237,7 @@ impl Call {
     }
 
     /// Returns the children of the rule, along an index if there is one.
-    async fn family(&self, deployment: &Deployment, field: &str) -> Family {
+    async fn family(&self, deployment: &Server, field: &str) -> Family {
         let namespace = self.aside("children");
         let indexes = rules::indexes(deployment, &namespace).await;
         let serves =
@@ -249,7 +250,7 @@ impl Call {
         Family { journal: self.aside("journal"), children: vec![child], orphans: None, filter: None }
     }
 
-    async fn journal(&self, deployment: &Deployment, parents: &[Bson]) -> Outcome {
+    async fn journal(&self, deployment: &Server, parents: &[Bson]) -> Outcome {
         let journal = Journal::new(deployment, &self.rule, &self.aside("journal"), "other");
         let [lines, notes] = ["lines", "notes"].map(|name| ChildPlace { namespace: format!("app.{name}"), field: "p".into() });
         let places = [lines.clone(), notes.clone()];
@@ -282,7 +283,7 @@ impl Call {
     }
 
     /// Finds the children of parents as the sweep does, and deletes those that it found.
-    async fn children(&self, deployment: &Deployment, field: &str, parents: &[Bson], living: &[Bson]) -> Outcome {
+    async fn children(&self, deployment: &Server, field: &str, parents: &[Bson], living: &[Bson]) -> Outcome {
         let family = self.family(deployment, field).await;
         let selection = &family.children[0].rule.selection;
         let mut condition = doc! { "$in": parents };
@@ -310,7 +311,7 @@ impl Call {
         Outcome::of((number, deleted))
     }
 
-    async fn delete(deployment: &Deployment, selection: &Selection, restriction: Restriction) -> Outcome {
+    async fn delete(deployment: &Server, selection: &Selection, restriction: Restriction) -> Outcome {
         let grant = DeleteGrant::new(false, Consent::NotAsked).expect("no dry run");
         let reply = delete::delete(deployment, selection, &restriction, &doc! { "w": "majority" }, None, &grant).await;
         Outcome::of((reply.deleted, reply.error.map(|error| (error.retryable, error.reply_lost))))

@@ -3,6 +3,7 @@
 use bson::{Bson, DateTime, Document, doc};
 use fastrand::Rng;
 
+use super::Server;
 use super::values::{NOW, Shape};
 use super::{filters, on, one_of};
 use crate::core::expiry::Expiry;
@@ -10,7 +11,6 @@ use crate::core::plan::index::IndexChoice;
 use crate::core::plan::{Selection, SweepRule};
 use crate::core::policy::DateFormat;
 use crate::core::policy::namespace::Namespace;
-use crate::shell::server::Deployment;
 use crate::shell::server::look::catalog;
 use crate::testing::made_up::planned;
 
@@ -53,7 +53,7 @@ fn rule(random: &mut Rng, namespace: &Namespace, shape: Shape) -> SweepRule {
 }
 
 /// Returns the entries of `listIndexes`; none if there is no collection.
-pub(super) async fn indexes(deployment: &Deployment, namespace: &Namespace) -> Vec<Document> {
+pub(super) async fn indexes(deployment: &Server, namespace: &Namespace) -> Vec<Document> {
     let found = catalog::index_entries(deployment, namespace).await;
     found.expect("an answer").unwrap_or_default()
 }

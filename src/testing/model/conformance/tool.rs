@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use fastrand::Rng;
 
+use super::Server;
 use super::outcome::{Outcome, shown};
 use super::values::{NOW, Shape, date, document, likely_id};
 use super::{one_of, rules};
@@ -19,6 +20,7 @@ use crate::shell::lock::Holder;
 use crate::shell::lock::fence::Fence;
 use crate::shell::lock::lease;
 use crate::shell::lock::moment::{Moment, ServerTime};
+use crate::shell::server::delete;
 use crate::shell::server::delete::document_match::{DocumentState, IndexRange};
 use crate::shell::server::delete::grant::{Consent, DeleteGrant, RecordGrant};
 use crate::shell::server::delete::restriction::Restriction;
@@ -30,7 +32,6 @@ use crate::shell::server::own::insert::Put;
 use crate::shell::server::own::put_back::{Present, RestoreTarget};
 use crate::shell::server::wire::find::Query;
 use crate::shell::server::wire::transport::{Patience, ServerCommand};
-use crate::shell::server::{Deployment, delete};
 
 /// A call, with everything that it is made with.
 pub(super) struct Call {
@@ -121,7 +122,7 @@ impl Call {
         Self { namespace: namespace.clone(), rule, what, seed: random.u64(..) }
     }
 
-    pub(super) async fn run(&self, deployment: &Deployment) -> Outcome {
+    pub(super) async fn run(&self, deployment: &Server) -> Outcome {
         let rule = rules::along_index(&self.rule, &rules::indexes(deployment, &self.namespace).await);
         match &self.what {
             What::DeleteIds(ids) => {
@@ -201,7 +202,7 @@ impl Call {
         Namespace { database: self.namespace.database.clone(), collection: format!("{}_{name}", self.namespace.collection) }
     }
 
-    async fn delete(&self, deployment: &Deployment, rule: &SweepRule, restriction: Restriction) -> Outcome {
+    async fn delete(&self, deployment: &Server, rule: &SweepRule, restriction: Restriction) -> Outcome {
         let grant = DeleteGrant::new(false, Consent::NotAsked).expect("no dry run");
         // Both servers' clocks lie between.
         let begins_before = DateTime::from_millis(if self.seed.is_multiple_of(8) { 0 } else { 4_000_000_000_000 });
@@ -218,10 +219,10 @@ impl Call {
     }
 
     /// Reads what the rule selects, changes one of the documents, and deletes them in the states in which they were read.
-    async fn delete_states(&self, deployment: &Deployment, rule: &SweepRule, one_by_one: bool, along_index: bool) -> Outcome {
+    async fn delete_states(&self, deployment: &Server, rule: &SweepRule, one_by_one: bool, along_index: bool) -> Outcome {
         let mut random = Rng::with_seed(self.seed);
         let mut deployment = deployment.clone();
-        deployment.facts.capabilities.deletes_by_id_list = !one_by_one;
+        deployment.deployment.facts.capabilities.deletes_by_id_list = !one_by_one;
         let query = Query::find(&rule.selection.namespace, rule.selection.predicate.clone()).hint(Some(doc! { "$natural": 1 }));
         let read = match query.all_raw(&deployment).await {
             Ok(read) => read,
@@ -243,7 +244,7 @@ impl Call {
                 &update,
                 Patience::Limit(crate::shell::server::wire::timeout::MAX_COMMAND_TIME),
             );
-            let _ = deployment.transport().run(update.expect("a command")).await;
+            let _ = deployment.transport.run(update.expect("a command")).await;
         }
         if states.is_empty() {
             return Outcome::of("nothing");
@@ -253,7 +254,7 @@ impl Call {
         self.delete(&deployment, rule, Restriction::States { documents: states, range }).await
     }
 
-    async fn lease(&self, deployment: &Deployment, run: &str, now: i64, kind: u8) -> Outcome {
+    async fn lease(&self, deployment: &Server, run: &str, now: i64, kind: u8) -> Outcome {
         let locks = self.aside("locks");
         let of = std::slice::from_ref(&self.namespace);
         let me = Holder { run_id: run.into(), host: "host".into(), pid: 7, since: "2027-01-15T08:00:00.000Z".into() };
@@ -268,13 +269,13 @@ impl Call {
             doc! { "update": &locks.collection, "updates": [statement], "ordered": true, "writeConcern": { "w": "majority" } };
         let command =
             ServerCommand::of(&locks.database, &body, Patience::Limit(crate::shell::server::wire::timeout::MAX_COMMAND_TIME));
-        let reply = Outcome::of_reply(deployment.transport().run(command.expect("a command")).await);
+        let reply = Outcome::of_reply(deployment.transport.run(command.expect("a command")).await);
         let found = Query::find(&locks, doc! { "_id": self.namespace.to_string() }).all(deployment).await;
         Outcome::of((reply, found))
     }
 
     /// Asks for the ends of a batch as the sweep does, and for the plan of that query.
-    async fn keys(&self, deployment: &Deployment, rule: &SweepRule, after: Option<&Bson>, skip: u64) -> Outcome {
+    async fn keys(&self, deployment: &Server, rule: &SweepRule, after: Option<&Bson>, skip: u64) -> Outcome {
         let Some(index) = rule.selection.index.as_ref().filter(|_| rule.expiry.field != "_id") else {
             return Outcome::of("no index");
         };

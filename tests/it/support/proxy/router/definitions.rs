@@ -38,13 +38,12 @@ impl Router {
             return Ok(None);
         }
         let sharded = Sharded { collation: create.get_document("collation").ok().cloned(), ..sharded };
-        self.make(database, create, &sharded).await?;
-        self.shard(&format!("{database}.{name}"), sharded);
+        self.create(database, create, sharded).await?;
         Ok(self.sharded(database, name))
     }
 
-    /// Makes a collection on each shard, with the index on its shard key and its entry in `config`.
-    async fn make(&self, database: &str, create: Document, sharded: &Sharded) -> io::Result<()> {
+    /// Makes a sharded collection: on each shard, with the index on its shard key and its entry in `config`.
+    pub(crate) async fn create(&self, database: &str, create: Document, sharded: Sharded) -> io::Result<()> {
         let name = create.get_str("create").unwrap_or_default().to_owned();
         let mut first = create;
         first.insert("$db", database);
@@ -63,8 +62,10 @@ impl Router {
             self.done(shard, doc! { "createIndexes": &name, "indexes": [&index], "$db": database }).await?;
         }
         let namespace = format!("{database}.{name}");
-        let entry = doc! { "_id": namespace, "key": &sharded.key, "unique": false, "noBalance": false };
-        self.done(0, doc! { "insert": "collections", "documents": [entry], "$db": "config" }).await
+        let entry = doc! { "_id": &namespace, "key": &sharded.key, "unique": false, "noBalance": false };
+        self.done(0, doc! { "insert": "collections", "documents": [entry], "$db": "config" }).await?;
+        self.shard(&namespace, sharded);
+        Ok(())
     }
 
     /// Runs a command that may not fail.
