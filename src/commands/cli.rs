@@ -3,6 +3,7 @@
 mod args;
 mod help;
 mod shown;
+mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

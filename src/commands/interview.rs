@@ -1,65 +1,26 @@
 //! The questions of `sweeper init`, on standard error; answers come from standard input. With a connection string they offer what
 //! the deployment has.
 
-use std::io;
-use std::time::Duration;
+mod look;
 
-use bson::Uuid;
-use tokio::time::timeout;
+use std::io;
+
 use tracing::warn;
 
-use super::session::connection::Uri;
 use crate::base::failure::Failure;
 use crate::base::instant::rfc3339;
 use crate::base::terminal;
 use crate::base::text::{clean, count, fold, page, plural};
 use crate::commands::cli::{Common, InitArgs};
-use crate::core::draft::{DateField, Draft, DraftRule, date_fields};
+use crate::core::draft::{DateField, Draft, DraftRule};
 use crate::core::facts::{Collection, CollectionKind};
 use crate::core::policy::answer::Answer;
-use crate::core::policy::namespace::NamespacePattern;
 use crate::core::policy::{DateFormat, duration};
-use crate::shell::server::look::sample::{self, Counted, Listed};
-use crate::shell::server::{Deployment, connect};
-
-/// Time after which the questions begin without a look at the deployment.
-const MAX_LOOK_TIME: Duration = Duration::from_secs(10);
+use crate::shell::server::look::sample::Counted;
+use look::{Look, look_for, sampled};
 
 /// Collections or fields in one list.
 const MAX_SHOWN: usize = 15;
-
-/// A deployment and its collections.
-struct Look {
-    deployment: Deployment,
-    listed: Listed,
-}
-
-impl Look {
-    fn collection(&self, namespace: &str) -> Option<&Collection> {
-        let mut fit = self.listed.fit.iter().map(|counted| &counted.collection);
-        fit.find(|collection| collection.namespace.to_string() == namespace)
-    }
-
-    /// Checks that a namespace is not known to be one that no rule can sweep.
-    ///
-    /// Errors: it is; the text says why.
-    fn judge(&self, namespace: &str) -> Result<(), String> {
-        let unfit = self.listed.unfit.iter().find(|collection| collection.namespace.to_string() == namespace);
-        match unfit.map(|collection| &collection.kind) {
-            None => Ok(()),
-            Some(CollectionKind::View) => {
-                Err(format!("`{namespace}` is a view, which has no documents of its own; expected the collection behind it"))
-            }
-            Some(_) => Err(format!("`{namespace}` is a capped collection, which drops its oldest documents by itself")),
-        }
-    }
-
-    async fn close(self) -> Option<String> {
-        let replica_set = self.deployment.facts.set_name.clone();
-        self.deployment.close().await;
-        replica_set
-    }
-}
 
 /// The options of one rule. Each is given once for all rules, or once for each.
 struct Given<'a> {
@@ -213,17 +174,6 @@ async fn fitting_format(look: &Look, namespace: &str, field: &str) -> Option<Str
     known.and_then(format_of).map(str::to_owned)
 }
 
-/// Looks at the deployment if there is a connection string, and judges the namespaces of the options.
-///
-/// Errors: the connection string is empty or cannot be read, or an option names a view or a capped collection.
-async fn look_for(options: &Common, args: &InitArgs) -> anyhow::Result<Option<Look>> {
-    let uri = Uri::given(options).map(|uri| uri.require()).transpose()?;
-    let look = look(uri, &args.namespace).await;
-    let judged = args.namespace.iter().try_for_each(|namespace| look.as_ref().map_or(Ok(()), |look| look.judge(namespace)));
-    judged.map_err(|why| Failure::usage(format!("--namespace: {why}; nothing was written")))?;
-    Ok(look)
-}
-
 /// Returns the format that a policy has to name for a field; `None` if it is the usual one.
 fn format_of(field: &DateField) -> Option<&'static str> {
     match field.format {
@@ -234,26 +184,6 @@ fn format_of(field: &DateField) -> Option<&'static str> {
         DateFormat::EpochSeconds => Some("epochSeconds"),
         DateFormat::Iso8601 => Some("iso8601"),
     }
-}
-
-/// Connects if there is a connection string, and lists the collections that the patterns match; all without one. A failure is
-/// only a warning: the questions can be answered without a deployment.
-async fn look(uri: Option<String>, named: &[String]) -> Option<Look> {
-    let uri = uri?;
-    let everything = NamespacePattern { database: "*".into(), collection: "*".into() };
-    let named: Vec<_> = named.iter().filter_map(|namespace| NamespacePattern::parse(namespace).ok()).collect();
-    let patterns = if named.is_empty() { vec![everything] } else { named };
-    let looked = timeout(MAX_LOOK_TIME, async {
-        let deployment = connect::connect(&uri, None, &Uuid::new().to_string()).await.map_err(|failure| failure.message)?;
-        let listed = sample::collections(&deployment, &patterns).await.map_err(|cause| cause.to_string())?;
-        Ok::<_, String>(Look { deployment, listed })
-    });
-    match looked.await {
-        Ok(Ok(look)) => return Some(look),
-        Ok(Err(why)) => warn!("no collections to choose from: {why}"),
-        Err(_) => warn!("no collections to choose from: no answer within {} s", MAX_LOOK_TIME.as_secs()),
-    }
-    None
 }
 
 /// Shows the collections, and asks for one.
@@ -351,16 +281,6 @@ fn ask_field(fields: &[DateField], ttl_field: Option<&str>) -> anyhow::Result<(S
         };
         Ok((field.path.clone(), format_of(field).map(str::to_owned)))
     })
-}
-
-async fn sampled(deployment: &Deployment, collection: &Collection) -> Vec<DateField> {
-    match sample::documents(deployment, &collection.namespace).await {
-        Ok(documents) => date_fields(&documents),
-        Err(cause) => {
-            warn!("no fields to choose from: reading `{}`: {cause}", collection.namespace);
-            Vec::new()
-        }
-    }
 }
 
 /// Returns the field and the seconds of the first setting by which the server deletes.

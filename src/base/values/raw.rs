@@ -74,6 +74,8 @@ pub(crate) struct RawRef<'a> {
 }
 
 impl<'a> RawRef<'a> {
+    pub(crate) const NULL: Self = Self { kind: ElementType::Null, bytes: &[] };
+
     /// Finds the value at a dotted path that leads only through documents; `None` if there is none.
     pub(crate) fn at(document: &'a RawDocument, path: &str) -> Option<Self> {
         let found = |name: &str| elements(document).find(|(key, _)| *key == name).map(|(_, value)| value);

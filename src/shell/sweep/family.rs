@@ -176,7 +176,6 @@ impl<'a> ParentSweep<'a> {
 
     async fn enter_in_journal(&mut self, batch: &Restriction) -> Result<(Restriction, Vec<JournalEntry>), End> {
         let listed = batch.only_ids().ok_or_else(|| internal("the parents are not known by their `_id`s only"))?;
-        let mut ids: Vec<RawValue> = listed.iter().map(RawValue::from).collect();
         let sweep = self.engine.sweep.clone();
         let (mut conditions, mut entries) = (Vec::new(), Vec::new());
         // A parent that is there after this time is not deleted before it, so that children from long after it belong to another
@@ -186,11 +185,11 @@ impl<'a> ParentSweep<'a> {
         let namespace = &sweep.rule.namespace;
         // Others may have deleted some of them since they were found, and may use their `_id`s again. A fail-over may take back a
         // parent that a majority does not have, and whoever created it may be about to create it again, children first.
-        let there = self.engine.wait(parents::living(&sweep.deployment, namespace, &ParentKey::id(), &ids)).await?;
-        ids = there.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
+        let there = self.engine.wait(parents::living_ids(&sweep.deployment, namespace, listed)).await?;
+        let mut ids = there.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
         for key in self.family.parent_keys() {
             let keys = if key.is_id() {
-                (ids.iter().filter(|id| parents::names_one(id)).cloned().collect(), Vec::new())
+                (ids.iter().map(RawValue::from).filter(parents::names_one).collect(), Vec::new())
             } else {
                 let read = self.engine.wait(parents::keyed(&sweep.deployment, namespace, key, &ids)).await?;
                 let Keyed { ids: left, keys, condition } = read.map_err(|cause| End::Failed(sweep.explain_read(&cause)))?;
@@ -208,7 +207,7 @@ impl<'a> ParentSweep<'a> {
             doc! { "$and": conditions }
         };
         let condition = RawDocumentBuf::try_from(&condition).map_err(|cause| internal(&cause.to_string()))?;
-        Ok((Restriction::of_ids(condition, ids.iter().collect()), entries))
+        Ok((Restriction::of_ids(condition, ids), entries))
     }
 
     /// Counts the parents in entries of this run that are not done.

@@ -1,12 +1,13 @@
 //! The look for parents that are there, their keys, and the times by which children are told from new ones.
 
 use bson::oid::ObjectId;
+use bson::raw::cstr;
 use bson::spec::ElementType;
 use bson::{Bson, DateTime, Document, doc};
 
 use super::confirmed;
 use crate::base::values::float;
-use crate::base::values::raw::{self, RawValue};
+use crate::base::values::raw::{self, RawList, RawRef, RawValue};
 use crate::core::facts::Topology;
 use crate::core::plan::ParentKey;
 use crate::core::plan::family::no_array;
@@ -43,15 +44,26 @@ pub(crate) async fn living(
     keys: &[RawValue],
 ) -> Result<Vec<RawValue>> {
     let mut retries = Retries::patient();
-    let confirmed = async || {
-        let read_concern = match deployment.facts.topology {
-            Topology::ReplicaSet => confirmed::concern(deployment, namespace, "majority").await?,
-            Topology::Standalone | Topology::Sharded => doc! { "level": "local" },
-        };
-        let deployment = Deployment { read_concern: Some(read_concern), ..deployment.clone() };
-        present(&deployment, namespace, key, keys).await
-    };
+    let confirmed = async || present(&confirmed(deployment, namespace).await?, namespace, key, keys).await;
     retry(|cause| retries.wait(cause), confirmed).await
+}
+
+/// Returns all of some `_id`s that a document has, as [`living`] does.
+///
+/// Errors: as for [`living`].
+pub(crate) async fn living_ids(deployment: &Deployment, namespace: &Namespace, ids: &RawList) -> Result<RawList> {
+    let mut retries = Retries::patient();
+    let confirmed = async || present_ids(&confirmed(deployment, namespace).await?, namespace, ids).await;
+    retry(|cause| retries.wait(cause), confirmed).await
+}
+
+/// Returns a deployment that reads what a majority has confirmed by now.
+async fn confirmed(deployment: &Deployment, namespace: &Namespace) -> Result<Deployment> {
+    let read_concern = match deployment.facts.topology {
+        Topology::ReplicaSet => confirmed::concern(deployment, namespace, "majority").await?,
+        Topology::Standalone | Topology::Sharded => doc! { "level": "local" },
+    };
+    Ok(Deployment { read_concern: Some(read_concern), ..deployment.clone() })
 }
 
 /// Returns all of `keys` that a document has. A document with a list on the path has all that are in it.
@@ -62,12 +74,8 @@ pub(crate) async fn present(
     keys: &[RawValue],
 ) -> Result<Vec<RawValue>> {
     if key.is_id() {
-        let of_list = RawValue::from(raw::document([("$in", &RawValue::list(keys)?)])?);
-        let find = Query::find(namespace, raw::document([("_id", &of_list)])?).projection(doc! { "_id": 1 });
-        let one_reply = u32::try_from(keys.len() + 1).unwrap_or(u32::MAX);
-        let find = find.hint(key.hint()).batch_size(one_reply).retried_patiently(namespace);
-        let found = find.all_raw(deployment).await?;
-        return Ok(found.iter().filter_map(|document| RawValue::at(document, "_id")).collect());
+        let found = present_ids(deployment, namespace, &keys.iter().collect()).await?;
+        return Ok(found.iter().map(RawValue::from).collect());
     }
     let Some(decoded) = keys.iter().map(RawValue::decoded).collect::<Option<Vec<Bson>>>() else { return Ok(keys.to_vec()) };
     // Any number of documents may have one key.
@@ -83,6 +91,14 @@ pub(crate) async fn present(
         }
     }
     Ok(present)
+}
+
+async fn present_ids(deployment: &Deployment, namespace: &Namespace, ids: &RawList) -> Result<RawList> {
+    let filter = raw::written(ids.as_bytes().len(), |filter| filter.document(cstr!("_id"), |id| id.list(cstr!("$in"), ids)))?;
+    let one_reply = u32::try_from(ids.len() + 1).unwrap_or(u32::MAX);
+    let find = Query::find(namespace, filter).projection(doc! { "_id": 1 }).hint(ParentKey::id().hint()).batch_size(one_reply);
+    let found = find.retried_patiently(namespace).all_raw(deployment).await?;
+    Ok(found.iter().filter_map(|document| RawRef::at(document, "_id")).collect())
 }
 
 /// Returns a deployment that reads what a majority has, where there is one, or else what the primary has.
@@ -117,7 +133,7 @@ pub(crate) fn names_one(key: &RawValue) -> bool {
 /// Parents that are about to be deleted, and the keys by which their children name them.
 pub(crate) struct Keyed {
     /// Parents whose key is one value or missing.
-    pub ids: Vec<RawValue>,
+    pub ids: RawList,
     /// The keys that name one parent, each with its `_id`.
     pub keys: Vec<(RawValue, RawValue)>,
     /// Condition on documents with one of these keys, or without a key if one of the parents has none.
@@ -127,22 +143,22 @@ pub(crate) struct Keyed {
 /// Reads the keys of parents. One with a list or a regular expression on the path is left out, and stays.
 ///
 /// Errors: the parents cannot be read.
-pub(crate) async fn keyed(deployment: &Deployment, namespace: &Namespace, key: &ParentKey, ids: &[RawValue]) -> Result<Keyed> {
-    let ids: Vec<Bson> = ids.iter().filter_map(RawValue::decoded).collect();
+pub(crate) async fn keyed(deployment: &Deployment, namespace: &Namespace, key: &ParentKey, ids: &RawList) -> Result<Keyed> {
+    let ids: Vec<Bson> = ids.iter().filter_map(|id| RawValue::from(id).decoded()).collect();
     let stages = vec![doc! { "$match": { "_id": { "$in": ids } } }, doc! { "$project": { "key": format!("${}", key.field) } }];
     let hint = Some(doc! { "_id": 1 });
     let found = Query::aggregate(namespace, stages).hint(hint).retried_patiently(namespace).all_raw(deployment).await?;
-    let mut keyed = Keyed { ids: Vec::new(), keys: Vec::new(), condition: Document::new() };
+    let mut keyed = Keyed { ids: RawList::default(), keys: Vec::new(), condition: Document::new() };
     let mut values = Vec::new();
     for parent in &found {
-        let (Some(id), of_parent) = (RawValue::at(parent, "_id"), RawValue::at(parent, "key")) else { continue };
+        let (Some(id), of_parent) = (RawRef::at(parent, "_id"), RawValue::at(parent, "key")) else { continue };
         match of_parent {
             None => values.push(Bson::Null),
             Some(of_parent) if matches!(of_parent.kind(), ElementType::Null | ElementType::Undefined) => values.push(Bson::Null),
             Some(of_parent) if names_one(&of_parent) => {
                 let Some(value) = of_parent.decoded() else { continue };
                 values.push(value);
-                keyed.keys.push((of_parent, id.clone()));
+                keyed.keys.push((of_parent, id.into()));
             }
             Some(_) => continue,
         }
@@ -229,8 +245,8 @@ mod tests {
         let namespace = Namespace { database: "app".into(), collection: "c".into() };
         let key = ParentKey { field: "n".into(), index: None };
         let ids: Vec<RawValue> = (1..=7).map(value).collect();
-        let keyed = keyed(&script.deployment(), &namespace, &key, &ids).await.unwrap();
-        assert_eq!(keyed.ids, [1, 2, 3, 4, 7].map(value));
+        let keyed = keyed(&script.deployment(), &namespace, &key, &ids.iter().collect()).await.unwrap();
+        assert_eq!(keyed.ids, [1, 2, 3, 4, 7].map(value).iter().collect());
         assert_eq!(keyed.keys, [(value(10), value(1)), (value("a"), value(7))]);
         let values: Vec<Bson> = vec![10.into(), Bson::Null, Bson::Null, Bson::Null, "a".into()];
         assert_eq!(keyed.condition, doc! { "$and": [{ "n": { "$in": values } }, no_array("n")] });

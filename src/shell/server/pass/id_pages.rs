@@ -5,7 +5,7 @@ use bson::spec::ElementType;
 use bson::{Bson, RawDocumentBuf, doc};
 
 use super::stretches::{self, Stretches};
-use crate::base::values::raw::{self, RawValue};
+use crate::base::values::raw::{self, RawRef, RawValue};
 use crate::core::plan::Selection;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::Deployment;
@@ -36,9 +36,17 @@ pub(crate) struct PagedIds<'a> {
 /// A document that was found.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FoundDocument {
-    pub id: RawValue,
+    /// The document with its `_id` and its shard key, as the server sent it.
+    document: RawDocumentBuf,
     /// Values of the shard key.
     pub key: KeyValues,
+}
+
+impl FoundDocument {
+    /// Returns the `_id`, which a found document has.
+    pub(crate) fn id(&self) -> RawRef<'_> {
+        RawRef::at(&self.document, "_id").unwrap_or(RawRef::NULL)
+    }
 }
 
 /// The state of a pass.
@@ -93,7 +101,7 @@ impl<'a> PagedIds<'a> {
                 place.leave(deployment, selection, units).await?;
                 continue;
             }
-            let page = page.iter().map(|document| found(document, &selection.shard_key)).collect::<Result<Vec<_>>>()?;
+            let page = page.into_iter().map(|document| found(document, &selection.shard_key)).collect::<Result<Vec<_>>>()?;
             let fresh = place.enter(page, !selection.shard_key.is_empty(), self.deletes, units);
             if !fresh.is_empty() {
                 self.place = Some(place);
@@ -123,9 +131,12 @@ impl<'a> PagedIds<'a> {
 }
 
 /// Reads a document with its `_id` and its shard key.
-fn found(document: &RawDocumentBuf, paths: &[String]) -> Result<FoundDocument> {
-    let id = RawValue::at(document, "_id").ok_or_else(|| ServerError::invalid_reply("a document without an `_id`"))?;
-    Ok(FoundDocument { id, key: shard_key::of(document, paths) })
+fn found(document: RawDocumentBuf, paths: &[String]) -> Result<FoundDocument> {
+    if RawRef::at(&document, "_id").is_none() {
+        return Err(ServerError::invalid_reply("a document without an `_id`"));
+    }
+    let key = shard_key::of(&document, paths);
+    Ok(FoundDocument { document, key })
 }
 
 impl PassState {
@@ -163,7 +174,7 @@ impl PassState {
         }
         if !self.kept.is_empty() {
             let one = |document: &FoundDocument| {
-                let id = raw::document([("_id", &document.id)])?;
+                let id = raw::document([("_id", &document.id().into())])?;
                 raw::joined(&[&id, &shard_key::is(&document.key, paths)?]).map(RawValue::from)
             };
             let kept: Vec<RawValue> = self.kept.iter().map(one).collect::<std::result::Result<_, Error>>()?;
@@ -174,9 +185,10 @@ impl PassState {
 
     /// Goes on after a page; returns its documents without those that were returned before.
     fn enter(&mut self, page: Vec<FoundDocument>, is_sharded: bool, deletes: bool, units: f64) -> Vec<FoundDocument> {
-        let Some(last) = page.last().map(|found| found.id.clone()) else { return Vec::new() };
+        let Some(last) = page.last().map(|found| RawValue::from(found.id())) else { return Vec::new() };
         // A page that no comparison restricts to one type may end with another type than it begins with.
-        for before in self.after.iter().chain(page.iter().map(|found| &found.id)).map(bracket) {
+        let ids = page.iter().map(FoundDocument::id);
+        for before in self.after.iter().map(RawRef::from).chain(ids).map(bracket) {
             if before != bracket(&last) && !self.done.contains(&before) {
                 self.done.push(before);
             }
@@ -200,7 +212,7 @@ impl PassState {
         } else {
             (self.returned, self.kept) = (Vec::new(), Vec::new());
         }
-        let at_end: Vec<_> = fresh.iter().filter(|found| is_same(&found.id, &last)).cloned().collect();
+        let at_end: Vec<_> = fresh.iter().filter(|found| is_same(&found.id().into(), &last)).cloned().collect();
         if !deletes {
             self.kept.extend(at_end.clone());
         }
@@ -269,8 +281,8 @@ pub(crate) fn spent(deployment: &Deployment) -> f64 {
 }
 
 /// Returns the type within which a value is compared, as `$type` names it.
-fn bracket(value: &RawValue) -> &'static str {
-    match value.kind() {
+fn bracket<'a>(value: impl Into<RawRef<'a>>) -> &'static str {
+    match value.into().kind() {
         ElementType::Int32 | ElementType::Int64 | ElementType::Double | ElementType::Decimal128 => "number",
         ElementType::ObjectId => "objectId",
         ElementType::String => "string",
@@ -299,7 +311,8 @@ mod tests {
     use super::*;
 
     fn ids(values: Vec<Bson>) -> Vec<FoundDocument> {
-        values.into_iter().map(|id| FoundDocument { id: RawValue::of(id).unwrap(), key: Vec::new() }).collect()
+        let document = |id| RawDocumentBuf::try_from(&doc! { "_id": id }).unwrap();
+        values.into_iter().map(|id| FoundDocument { document: document(id), key: Vec::new() }).collect()
     }
 
     fn pass() -> PassState {

@@ -35,8 +35,8 @@ impl<'a> IdPages<'a> {
         for found in &page {
             let condition = shard_key::is(&found.key, paths).map_err(|cause| format!("reading the shard key: {cause}"))?;
             match lists.iter_mut().find(|list| list.condition == condition) {
-                Some(list) => list.ids.push(&found.id),
-                None => lists.push(Ids { condition, ids: RawList::from_iter([&found.id]) }),
+                Some(list) => list.ids.push(found.id()),
+                None => lists.push(Ids { condition, ids: RawList::from_iter([found.id()]) }),
             }
         }
         let restriction = Box::new(Restriction::Ids { lists, parents: None });

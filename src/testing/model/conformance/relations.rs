@@ -162,7 +162,7 @@ impl Call {
                 in_any_order(found)
             }
             What::Keyed { key: field, ids } => {
-                let found = parents::keyed(deployment, &self.namespace, &key(field), &raw(ids)).await;
+                let found = parents::keyed(deployment, &self.namespace, &key(field), &raw(ids).iter().collect()).await;
                 Outcome::of(found.map(|Keyed { ids, keys, condition }| (ids, keys, shown(&condition.into()))))
             }
             What::Journal(parents) => self.journal(deployment, parents).await,
