@@ -4,8 +4,7 @@ use mongodb::bson::doc;
 
 use crate::support::audit::{audit, warnings};
 use crate::support::family::{fill, lines_of, orders, rule};
-use crate::support::faults::{dated, days, fail_commands, heal};
-use crate::support::replica_set::ReplicaSet;
+use crate::support::faults::{dated, days, fail_commands, heal, set_alone};
 use crate::support::sweeper::{Case, Report};
 
 /// Returns a dry run and an audit of the same documents.
@@ -28,8 +27,7 @@ async fn a_limit_of_the_run_that_sets_the_order_sets_it_for_both() {
 /// Children are counted to be told; orphans that the rule deletes decide about it.
 #[tokio::test]
 async fn what_is_only_told_may_fail_and_what_decides_may_not() {
-    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
-    let case = Case::at(&set.uri(), set.client().await, "t");
+    let (_set, case) = set_alone().await;
     fill(&case, 0..10, 10..12).await;
     // An error that does not pass.
     let data = doc! { "failCommands": ["aggregate"], "namespace": "t.lines", "errorCode": 2 };

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use crate::support::archives::directory;
 use crate::support::family::{assert_kept, assert_whole, entries, fill, order, orders, report_after, rule, short};
 use crate::support::faults::{
-    end, fail_commands, heal, pause_deletes, resume_deletes, signal, start, until_deleted_from, until_deleting_from,
+    end, fail_commands, heal, pause_deletes, resume_deletes, set_alone, signal, start, until_deleted_from, until_deleting_from,
     until_running,
 };
-use crate::support::replica_set::ReplicaSet;
 use crate::support::said::Said;
 use crate::support::sweeper::{Case, Report};
 use mongodb::bson::{Bson, Document, doc};
@@ -24,13 +23,6 @@ const PHASES: [(&str, &str); 8] = [
     ("delete", "lines"),
     ("delete", "journal"),
 ];
-
-/// Starts a server of its own: a fail point is for everybody.
-async fn alone() -> (ReplicaSet, Case) {
-    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
-    let case = Case::at(&set.uri(), set.client().await, "t");
-    (set, case)
-}
 
 async fn fails(case: &Case, (command, collection): (&str, &str), mode: impl Into<Bson>, fault: Document) {
     let mut data = doc! { "failCommands": [command], "namespace": format!("t.{collection}") };
@@ -52,7 +44,7 @@ async fn sweep(case: &Case) -> Report {
 
 #[tokio::test]
 async fn an_error_that_lasts_leaves_no_parent_without_a_child_and_the_next_run_no_orphan() {
-    let (_set, case) = alone().await;
+    let (_set, case) = set_alone().await;
     for phase in PHASES {
         fill_again(&case).await;
         // Neither an error that passes nor one that comes from the load of the server.
@@ -78,7 +70,7 @@ async fn an_error_that_lasts_leaves_no_parent_without_a_child_and_the_next_run_n
 
 #[tokio::test]
 async fn an_error_that_passes_is_tried_again_in_every_phase() {
-    let (_set, case) = alone().await;
+    let (_set, case) = set_alone().await;
     for phase in PHASES {
         fill_again(&case).await;
         // Interrupted by a change of the primary: retryable for reads and writes.
@@ -94,7 +86,7 @@ async fn an_error_that_passes_is_tried_again_in_every_phase() {
 
 #[tokio::test]
 async fn without_an_entry_in_the_journal_no_parent_goes() {
-    let (_set, case) = alone().await;
+    let (_set, case) = set_alone().await;
     fill(&case, 0..50, 50..60).await;
     fails(&case, ("insert", "journal"), "alwaysOn", doc! { "errorCode": 2 }).await;
     let report = sweep(&case).await;
@@ -107,7 +99,7 @@ async fn without_an_entry_in_the_journal_no_parent_goes() {
 
 #[tokio::test]
 async fn a_parent_that_is_created_again_before_its_children_are_found_keeps_them() {
-    let (_set, case) = alone().await;
+    let (_set, case) = set_alone().await;
     fill(&case, 0..10, 10..20).await;
     fails(&case, ("find", "lines"), "alwaysOn", doc! { "errorCode": 2 }).await;
     let report = sweep(&case).await;
@@ -125,7 +117,7 @@ async fn a_parent_that_is_created_again_before_its_children_are_found_keeps_them
 
 #[tokio::test]
 async fn an_entry_stays_with_a_parent_that_a_delete_without_a_reply_may_still_take() {
-    let (_set, case) = alone().await;
+    let (_set, case) = set_alone().await;
     fill(&case, 0..5, 5..8).await;
     fails(&case, ("delete", "orders"), doc! { "times": 1 }, doc! { "closeConnection": true }).await;
     pause_deletes(&case.client).await;
@@ -149,7 +141,7 @@ async fn an_entry_stays_with_a_parent_that_a_delete_without_a_reply_may_still_ta
 
 #[tokio::test]
 async fn a_run_that_a_second_signal_ends_tells_the_children_that_are_gone_and_what_is_archived() {
-    let (_set, case) = alone().await;
+    let (_set, case) = set_alone().await;
     fill(&case, 0..50, 50..60).await;
     // Of the 30 lines of the first ten orders, ten go, and the next ten are held up.
     let held = doc! { "blockConnection": true, "blockTimeMS": 60_000 };

@@ -3,6 +3,7 @@
 use crate::support::archives::{archive, directory, raw, restore};
 use crate::support::family::{case, entries, entry, order, rule};
 use crate::support::faults::{end, pause_deletes, resume_deletes, start, until_deleting_from};
+use crate::support::pool::Alone;
 use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Case, id_set, run, sweeper};
 use mongodb::bson::oid::ObjectId;
@@ -100,7 +101,7 @@ async fn children_go_with_the_last_parent_that_has_their_key() {
 
 #[tokio::test]
 async fn a_parent_whose_key_changes_before_it_is_deleted_stays() {
-    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
+    let set = tokio::task::spawn_blocking(Alone::<ReplicaSet>::take).await.unwrap();
     let case = Case::at(&set.uri(), set.client().await, "renumbered");
     let lines = vec![line("of 1", 101), line("of 2", 102), line("new", 103), line("of 3", 104)];
     fill(&case, vec![numbered(1, true, 101), numbered(2, true, 102), numbered(3, true, 104)], lines).await;

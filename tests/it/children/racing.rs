@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use crate::support::archives::{archive, directory, restore};
 use crate::support::family::{case, content, entries, fill, lines_of, order, orders, rule, upload};
-use crate::support::faults::{end, heal, pause_deletes, resume_deletes, start, until_deleting_from};
-use crate::support::replica_set::ReplicaSet;
+use crate::support::faults::{end, heal, pause_deletes, resume_deletes, set_alone, start, until_deleting_from};
 use crate::support::sweeper::{Case, Ran, id_set};
 use futures_util::TryStreamExt;
 use futures_util::io::{AsyncReadExt, AsyncWriteExt};
@@ -116,13 +115,6 @@ async fn uploads_during_a_sweep_lose_no_chunk() {
     assert_eq!(case.collection("fs.chunks").count_documents(of_gone).await.unwrap(), 0, "{ran:?}");
 }
 
-/// Starts a server of its own, because a fail point is for everybody.
-async fn alone() -> (ReplicaSet, Case) {
-    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
-    let case = Case::at(&set.uri(), set.client().await, "t");
-    (set, case)
-}
-
 /// Starts a sweep, and returns once it is about to find children to delete, where it stays until the server is healed.
 async fn start_up_to_children(case: &Case, rules: &str) -> Child {
     // The first of these commands looks for the field.
@@ -144,7 +136,7 @@ async fn lines_before(case: &Case, order: i32) -> Vec<Document> {
 
 #[tokio::test]
 async fn a_child_that_moves_to_another_parent_after_it_was_found_stays() {
-    let (_set, case) = alone().await;
+    let (_set, case) = set_alone().await;
     fill(&case, 0..3, 3..6).await;
     let child = start_up_to_children(&case, &rule("")).await;
     pause_deletes(&case.client).await;
@@ -160,7 +152,7 @@ async fn a_child_that_moves_to_another_parent_after_it_was_found_stays() {
 
 #[tokio::test]
 async fn a_child_that_changes_after_it_was_archived_is_archived_again_and_goes_in_the_same_run() {
-    let (_set, case) = alone().await;
+    let (_set, case) = set_alone().await;
     fill(&case, 0..3, 3..6).await;
     std::fs::create_dir_all(directory(&case)).unwrap();
     let rule = rule(&format!(", archive: {{directory: {}}}", directory(&case).display()));
@@ -180,7 +172,7 @@ async fn a_child_that_changes_after_it_was_archived_is_archived_again_and_goes_i
 
 #[tokio::test]
 async fn a_chunk_that_comes_once_its_upload_was_taken_for_an_old_one_stays() {
-    let (_set, case) = alone().await;
+    let (_set, case) = set_alone().await;
     fill(&case, 0..0, 0..3).await;
     let id = |hours: i64| {
         let seconds = DateTime::now().timestamp_millis() / 1000 - hours * 3600;

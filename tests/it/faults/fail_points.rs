@@ -7,6 +7,7 @@ use crate::support::faults::{
     until_running,
 };
 use crate::support::mongod::Mongod;
+use crate::support::pool::Alone;
 use crate::support::sweeper::{Case, Report, id_set};
 use mongodb::bson::{Bson, Document, doc};
 
@@ -138,7 +139,7 @@ async fn write_concern_errors_that_pass_are_counted_once_and_for_sure() {
 }
 
 /// Sweeps one large batch and calls `trouble` while the server is in the middle of it, with only some of the documents deleted.
-async fn in_the_middle(trouble: impl AsyncFnOnce(&Case, Vec<i32>)) -> (Mongod, Case, Report) {
+async fn in_the_middle(trouble: impl AsyncFnOnce(&Case, Vec<i32>)) -> (Alone<Mongod>, Case, Report) {
     let (mongod, mut case) = alone().await;
     case.uri += HEARTBEAT;
     fill_many(&case, "c", 2000, days(-3)).await;

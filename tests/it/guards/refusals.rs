@@ -1,6 +1,7 @@
 //! Guards that refuse a rule before its first delete: share, deployment, instant, kind of collection, size without index.
 
 use crate::support::faults::{alone, dated, days, fail_commands, fill_many};
+use crate::support::pool::Alone;
 use crate::support::replica_set::ReplicaSet;
 use crate::support::server::{Server, on_servers};
 use crate::support::sweeper::{Case, Report, id_set, ids};
@@ -82,7 +83,7 @@ async fn a_deployment_that_the_policy_does_not_expect_is_left_alone() {
 
 #[tokio::test]
 async fn a_replica_set_is_known_by_its_name_and_members() {
-    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
+    let set = tokio::task::spawn_blocking(Alone::<ReplicaSet>::take).await.unwrap();
     let mut case = Case::new().await;
     case.uri = set.uri();
     case.client = set.client().await;

@@ -9,7 +9,6 @@ use crate::support::faults::{
     alone, dated, days, end, fail_commands, heal, pause_deletes, resume_deletes, signal, slow_down, start, until_deleted_from,
     until_running,
 };
-use crate::support::mongod::Mongod;
 use crate::support::server::{Server, on_servers};
 use crate::support::shim::Shim;
 use crate::support::site::{Secured, Site, secured};
@@ -424,7 +423,7 @@ async fn three_rights_are_enough_for_leases_and_none_of_them_can_be_spared() {
 
 #[tokio::test]
 async fn a_lease_that_a_server_cannot_confirm_is_none() {
-    let (_mongod, case): (Mongod, Case) = alone().await;
+    let (_mongod, case) = alone().await;
     case.fill("c", dated(0..3, days(-3))).await;
     let concern = doc! { "code": 64, "codeName": "WriteConcernFailed", "errmsg": "waiting for replication timed out" };
     fail_commands(&case.client, "alwaysOn", doc! { "failCommands": ["update"], "writeConcernError": concern }).await;

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use crate::support::faults::{alone, dated, days, fail_commands, slow_down};
 use crate::support::native::{command, index, ttl};
+use crate::support::pool::Alone;
 use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Ran, id_set, ids, run, sweeper};
 use crate::support::terminal::Terminal;
@@ -51,7 +52,7 @@ async fn filled(client: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
-    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
+    let set = tokio::task::spawn_blocking(Alone::<ReplicaSet>::take).await.unwrap();
     let (uri, client) = (set.uri(), set.client().await);
     filled(&client).await;
     let dir = tempfile::tempdir().unwrap();
@@ -242,7 +243,7 @@ async fn without_a_terminal_it_takes_options_and_names_those_that_are_missing() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_terminal_it_looks_at_what_the_options_name() {
-    let set = tokio::task::spawn_blocking(|| ReplicaSet::start(1, &[])).await.unwrap();
+    let set = tokio::task::spawn_blocking(Alone::<ReplicaSet>::take).await.unwrap();
     let (uri, client) = (set.uri(), set.client().await);
     filled(&client).await;
     let imports = client.database("app").collection("imports");

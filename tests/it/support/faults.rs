@@ -10,16 +10,22 @@ use mongodb::{Client, Collection};
 use serde_json::Value;
 
 use super::mongod::{Mongod, launch};
+use super::pool::Alone;
 use super::replica_set::ReplicaSet;
 use super::sweeper::{Case, Ran};
 
-/// Starts a server for one case only, because fail points and log levels apply to a whole server.
-pub(crate) async fn alone() -> (Mongod, Case) {
-    let verbose = "logComponentVerbosity={command: {verbosity: 1}, write: {verbosity: 1}}";
-    let args = ["--setParameter", verbose, "--setParameter", "maxLogSizeKB=100000"];
-    let mongod = tokio::task::spawn_blocking(move || Mongod::start(&args)).await.expect("a server");
+/// Returns a server that this case has to itself, because fail points and the log are of a whole server.
+pub(crate) async fn alone() -> (Alone<Mongod>, Case) {
+    let mongod = tokio::task::spawn_blocking(Alone::<Mongod>::take).await.expect("a server");
     let case = Case::on(&mongod, "t").await;
     (mongod, case)
+}
+
+/// Returns a replica set of one member that this case has to itself.
+pub(crate) async fn set_alone() -> (Alone<ReplicaSet>, Case) {
+    let set = tokio::task::spawn_blocking(Alone::<ReplicaSet>::take).await.expect("a replica set");
+    let case = Case::at(&set.uri(), set.client().await, "t");
+    (set, case)
 }
 
 impl Mongod {

@@ -12,6 +12,7 @@ use mongodb::{Client, Collection, Database};
 use tempfile::TempDir;
 
 use super::mongod::Mongod;
+use super::pool::{Pool, pool};
 use super::shared;
 
 /// A database and a directory for policies and reports.
@@ -22,6 +23,8 @@ pub(crate) struct Case {
     pub dir: TempDir,
     /// The shared server; `None` if the test owns the server.
     _shared: Option<Arc<Mongod>>,
+    /// Servers for other tests, which end with the last case.
+    _pool: Arc<Pool>,
 }
 
 impl Case {
@@ -45,7 +48,8 @@ impl Case {
     /// Creates a case on the server to which this connection string leads.
     pub(crate) fn at(uri: &str, client: Client, database: &str) -> Self {
         let db = client.database(database);
-        Self { uri: uri.to_owned(), client, db, dir: tempfile::tempdir().expect("a temporary directory"), _shared: None }
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        Self { uri: uri.to_owned(), client, db, dir, _shared: None, _pool: pool() }
     }
 
     pub(crate) fn collection(&self, name: &str) -> Collection<Document> {

@@ -2,6 +2,7 @@
 
 use crate::support::faults::{alone, dated, days, end, pause_deletes, resume_deletes, start, until_deleting_from};
 use crate::support::mongod::Mongod;
+use crate::support::pool::Alone;
 use crate::support::sweeper::{Case, Report, id_set, ids};
 use mongodb::bson::{Document, doc};
 
@@ -10,7 +11,7 @@ const RULES: &str = "  - {namespace: DB.moving, field: at, expireAfter: 1d, batc
   - {namespace: DB.other, field: at, expireAfter: 1d}\n";
 
 /// Sweeps 100 expired documents of `moving`, and calls `change` while the first delete is in progress.
-async fn swept_while(change: impl AsyncFnOnce(&Case)) -> (Mongod, Case, Report) {
+async fn swept_while(change: impl AsyncFnOnce(&Case)) -> (Alone<Mongod>, Case, Report) {
     let (mongod, case) = alone().await;
     case.fill("moving", dated(0..100, days(-3)).chain(dated(100..103, days(3)))).await;
     case.fill("other", dated(0..3, days(-3))).await;
