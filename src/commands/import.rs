@@ -17,7 +17,7 @@ use crate::core::policy::only::Only;
 use crate::core::policy::parse::MAX_BYTES;
 use crate::shell::server::connect;
 use crate::shell::server::connect::uri;
-use crate::shell::server::look::catalog;
+use crate::shell::server::look::{catalog, overdue};
 
 /// Writes the policy to standard output or the file of `--output`, which it replaces only if it is forced to. Returns the exit
 /// code: 3 if a part of the catalog could not be read.
@@ -35,7 +35,8 @@ pub(super) async fn command(options: &Common, args: &ImportArgs, run_id: &str) -
 
 /// Returns the text of the policy, and whether the whole catalog could be read.
 async fn read(options: &Common, given: &str, flavor: Option<Flavor>, run_id: &str) -> anyhow::Result<(String, bool)> {
-    let deployment = connect::connect(given, flavor, run_id).await?;
+    let mut deployment = connect::connect(given, flavor, run_id).await?;
+    deployment.facts.ttl_monitor = overdue::monitor(&deployment).await;
     let everything = NamespacePattern { database: "*".into(), collection: "*".into() };
     let mut catalog = catalog::catalog(&deployment, &[&everything])
         .await

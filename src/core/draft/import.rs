@@ -8,7 +8,7 @@ use super::yaml::{comment, quoted, text, value};
 use crate::base::instant::rfc3339;
 use crate::base::text::clean;
 use crate::core::draft::Draft;
-use crate::core::facts::{Catalog, Collection, CollectionKind, NativeTtl, Scope, ServerFacts};
+use crate::core::facts::{Catalog, Collection, CollectionKind, IdleReason, NativeTtl, Scope, ServerFacts};
 use crate::core::plan::index::is_same_collation;
 use crate::core::policy::namespace::Namespace;
 use crate::core::policy::{Rule, parse};
@@ -28,7 +28,8 @@ pub struct Imported {
     pub rules: usize,
     /// One sentence for each setting that did not become a rule, with the reason.
     pub left_out: Vec<String>,
-    /// One sentence for each rule that does what the server does, and damages GridFS files by it.
+    /// One sentence for each thing that a person should know before the first sweep: rules that damage GridFS files as the server
+    /// does, and settings by which the server deletes nothing, although the rule does.
     pub warnings: Vec<String>,
 }
 
@@ -56,10 +57,15 @@ pub fn policy(source: &ImportSource, catalog: &Catalog) -> Imported {
         }
     }
     let mut policy = head(source);
-    let mut warnings = Vec::new();
+    let at_rest = source.server.ttl_monitor.why_off();
+    let mut warnings: Vec<String> = at_rest
+        .map(|why| format!("{why}, so that it deletes nothing at present; a sweep by these rules does"))
+        .into_iter()
+        .collect();
+    policy.extend(warnings.iter().map(|why| format!("  # Careful: {}\n", comment(why))));
     for (draft, name) in drafts.iter().zip(names(&drafts)) {
         policy.push_str(&format!("\n  # {}\n", comment(&origin(draft, source.server.local_time))));
-        if let Some(why) = of_bucket(&draft.collection.namespace) {
+        for why in cautions(draft, source.server) {
             policy.push_str(&format!("  # Careful: {}\n", comment(&why)));
             warnings.push(why);
         }
@@ -74,6 +80,23 @@ pub fn policy(source: &ImportSource, catalog: &Catalog) -> Imported {
         }
     }
     Imported { policy, rules: drafts.len(), left_out, warnings }
+}
+
+/// Says what a person should know of a rule before the first sweep.
+fn cautions(draft: &RuleDraft, server: &ServerFacts) -> Vec<String> {
+    let RuleDraft { collection, ttl, .. } = draft;
+    let name = || text(&collection.namespace.to_string());
+    let idle = ttl.idle(collection, server).filter(|idle| idle.reason != IdleReason::MonitorOff);
+    let idle = idle.map(|idle| format!("{}: {}; a sweep by this rule does delete", name(), idle.detail));
+    let is_series = matches!(collection.kind, CollectionKind::TimeSeries(_));
+    let of_buckets = ttl.index.as_ref().filter(|_| is_series && ttl.partial.is_none()).map(|index| {
+        format!(
+            "{}: the index {} is of the buckets themselves, which `sweeper native` cannot set: its diff calls the index extra and the rule missing",
+            name(),
+            quoted(index)
+        )
+    });
+    of_bucket(&collection.namespace).into_iter().chain(idle).chain(of_buckets).collect()
 }
 
 /// Says what TTL does to a GridFS bucket, if the collection is one of a bucket by its name: the server knows nothing of files and

@@ -3,7 +3,9 @@
 use crate::support::corpus::scalars;
 use mongodb::bson::{Bson, DateTime, Document, doc, serialize_to_vec};
 use ttl_sweeper::core::draft::import::{self, ImportSource, Imported};
-use ttl_sweeper::core::facts::{Catalog, Collection, CollectionKind, IndexFacts, ServerFacts, ServerRole, Topology, TtlMonitor};
+use ttl_sweeper::core::facts::{
+    Catalog, Collection, CollectionKind, IndexFacts, ServerFacts, ServerRole, TimeSeries, Topology, TtlMonitor,
+};
 use ttl_sweeper::core::flavor::Flavor;
 use ttl_sweeper::core::policy::namespace::Namespace;
 use ttl_sweeper::core::policy::{Policy, parse};
@@ -13,9 +15,9 @@ fn of_index(namespace: (&str, &str), field: &str, partial: Option<Document>) -> 
     of_index_in(None, namespace, field, partial)
 }
 
-fn of_index_in(set: Option<&str>, namespace: (&str, &str), field: &str, partial: Option<Document>) -> Imported {
-    let facts = ServerFacts {
-        version: "6.0.5".into(),
+fn server(version: &str, set: Option<&str>) -> ServerFacts {
+    ServerFacts {
+        version: version.into(),
         flavor: Flavor::MongoDb,
         recognised_by: String::new(),
         capabilities: Flavor::MongoDb.capabilities(17),
@@ -27,7 +29,10 @@ fn of_index_in(set: Option<&str>, namespace: (&str, &str), field: &str, partial:
         clock_skew_ms: 0,
         role: ServerRole::Unknown,
         ttl_monitor: TtlMonitor::Unknown,
-    };
+    }
+}
+
+fn of_index_in(set: Option<&str>, namespace: (&str, &str), field: &str, partial: Option<Document>) -> Imported {
     let index = IndexFacts {
         name: "i".into(),
         key: vec![(field.into(), 1.into())],
@@ -40,8 +45,33 @@ fn of_index_in(set: Option<&str>, namespace: (&str, &str), field: &str, partial:
     };
     let namespace = Namespace { database: namespace.0.into(), collection: namespace.1.into() };
     let collection = Collection { indexes: vec![index], ..Collection::new(namespace, CollectionKind::Plain) };
-    let source = ImportSource { uri: "mongodb://h", at: DateTime::from_millis(0), server: &facts };
+    of_collection(&server("6.0.5", set), collection)
+}
+
+fn of_collection(server: &ServerFacts, collection: Collection) -> Imported {
+    let source = ImportSource { uri: "mongodb://h", at: DateTime::from_millis(0), server };
     import::policy(&source, &Catalog { collections: vec![collection], unreadable: Vec::new() })
+}
+
+#[test]
+fn a_setting_by_which_the_server_deletes_nothing_is_told_with_its_rule() {
+    let series = |extended_times| {
+        let series = TimeSeries { time_field: "t".into(), extended_times, ..TimeSeries::default() };
+        let namespace = Namespace { database: "app".into(), collection: "s".into() };
+        let collection = Collection::new(namespace, CollectionKind::TimeSeries(series));
+        Collection { expire_after_seconds: Some(Bson::Int64(60)), ..collection }
+    };
+    let of_old = of_collection(&server("7.0.28", None), series(Some(true)));
+    let why = "app.s: MongoDB 7.0.28 deletes nothing from a time-series collection that has measurements before 1970 or after \
+               2038-01-19; a sweep by this rule does delete";
+    assert_eq!((of_old.rules, of_old.warnings), (1, vec![why.to_owned()]));
+    assert!(of_old.policy.contains(&format!("  # Careful: {why}\n  - namespace: app.s")), "{}", of_old.policy);
+    assert_eq!(of_collection(&server("7.0.28", None), series(Some(false))).warnings, Vec::<String>::new());
+    let off = ServerFacts { ttl_monitor: TtlMonitor::Off, ..server("7.0.28", None) };
+    let warnings = of_collection(&off, series(Some(true))).warnings;
+    assert!(
+        matches!(&warnings[..], [why] if why.contains("monitor is switched off") && why.contains("a sweep by these rules does"))
+    );
 }
 
 fn read(imported: &Imported) -> Policy {

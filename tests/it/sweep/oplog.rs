@@ -34,10 +34,10 @@ async fn last_entry(client: &Client) -> Timestamp {
     last.get_timestamp("ts").unwrap()
 }
 
-/// Returns the bytes of the deletes in a namespace since an entry.
+/// Returns the bytes of the deletes in a namespace since an entry. From 7.0 on several deletes share one entry, `applyOps`.
 async fn deleted_bytes(client: &Client, namespace: &str, since: Timestamp) -> i64 {
     let stages = [
-        doc! { "$match": { "ts": { "$gt": since }, "op": "d", "ns": namespace } },
+        doc! { "$match": { "ts": { "$gt": since }, "$or": [{ "op": "d", "ns": namespace }, { "o.applyOps.ns": namespace }] } },
         doc! { "$group": { "_id": null, "bytes": { "$sum": { "$bsonSize": "$$ROOT" } } } },
     ];
     let oplog = client.database("local").collection::<Document>("oplog.rs");
