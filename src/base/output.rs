@@ -15,10 +15,11 @@ use tempfile::NamedTempFile;
 use crate::base::terminal;
 use crate::base::text::MAIL_WIDTH;
 
-/// Least and greatest width of text on a terminal: a narrower one breaks its lines by itself, and longer lines are hard to read.
+/// Minimum and maximum width of text on a terminal: a narrower one breaks its lines by itself, and longer lines are hard to
+/// read.
 const WIDTHS: (usize, usize) = (40, 200);
 
-/// Least and greatest height of a terminal that is made use of, in lines.
+/// Minimum and maximum height of a terminal that is made use of, in lines.
 const HEIGHTS: (usize, usize) = (20, 100);
 
 /// Bytes that a disk must have room for before a run begins: more than most reports need.
@@ -95,7 +96,7 @@ impl OutputTarget {
         Ok(OutputTarget::Replace(path, readers))
     }
 
-    /// Does the same as [`OutputTarget::open`] for a file that must not exist yet.
+    /// Opens the place of a file that must not exist yet.
     ///
     /// Errors: the operating system's; `AlreadyExists` for a file or a link, even for a link to nothing.
     pub(crate) fn create(path: &Path, readers: Readers) -> io::Result<Self> {
@@ -169,8 +170,8 @@ pub(crate) fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// Replaces a file as a whole. One that can be written, but not replaced, is written in its place: a file that is mounted by
-/// itself, or a file of another user in a directory with the sticky bit.
+/// Replaces a file as a whole. One that can be written, but not replaced, is written in its place. Such is a file that is
+/// mounted by itself, or a file of another user in a directory with the sticky bit.
 fn replace(temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> {
     let Err(cause) = filled(temporary, text)?.persist(path) else { return Ok(()) };
     overwrite(path, text).map_err(|_| cause.error)

@@ -57,7 +57,7 @@ impl Stop {
         Self::listen_to(hangup)
     }
 
-    /// Does the same for a process to which SIGHUP means something else.
+    /// Takes over the signals but SIGHUP, for a process to which that means something else.
     ///
     /// Errors: as for [`Self::listen`].
     pub(crate) fn listen_but_to_hangups() -> std::io::Result<Self> {

@@ -89,7 +89,8 @@ impl Session {
         Self::begin_with(options, id, load::load)
     }
 
-    /// Does the same for a process that listens to signals already. They also end the wait for a policy from standard input.
+    /// Begins such a command in a process that listens to signals already. They also end the wait for a policy from standard
+    /// input.
     ///
     /// Errors: as for [`Self::begin`], or the process was asked to stop.
     pub(super) async fn begin_under(stop: Stop, options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {
@@ -100,7 +101,7 @@ impl Session {
         Self::loaded(options, id, outputs, loaded, || Ok(stop))
     }
 
-    /// Does the same for a command that connects to nothing, and needs no secret.
+    /// Begins a command that reports on a policy, connects to nothing, and needs no secret.
     ///
     /// Errors: as for [`Self::begin`].
     pub(super) fn begin_offline(options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {

@@ -146,9 +146,14 @@ async fn judge(
         let many = if found.is_empty() { "no document".to_owned() } else { plural(found.len() as u64, "document") };
         let failure =
             Failure::cannot_run(format!("why: {many} of `{namespace}` found whose `_id` is {}", looked_for.join(" or ")));
-        return Err(failure.hint(
-            "write the `_id` with its type: a string as '\"5\"', a number as 5, or 'ObjectId(\"...\")', 'UUID(\"...\")', Extended JSON",
-        ));
+        // An `_id` is unique on each shard only, unless it is the shard key.
+        let are_twins = found.len() > 1 && found.iter().all(|document| document.get("_id") == found[0].get("_id"));
+        return Err(failure.hint(match are_twins {
+            true => "documents on different shards can have one `_id`, and `why` does not tell them apart; dry run and audit count each",
+            false => {
+                "write the `_id` with its type: a string as '\"5\"', a number as 5, or 'ObjectId(\"...\")', 'UUID(\"...\")', Extended JSON"
+            }
+        }));
     };
     let id = document.get("_id").cloned().unwrap_or(Bson::Null);
     let judge = Judge { deployment, plan };

@@ -15,9 +15,9 @@ pub(crate) const SAMPLE: u64 = 100_000;
 
 /// Returns the share of the documents that is sampled; `None` if every document is looked at.
 ///
-/// A sample is drawn by `$sampleRate`, which reads the whole collection but spends nothing on what it leaves out. `$sample` reads
-/// only what it returns, but does not choose evenly: on mongod 6.0.5 some tenths of a collection, in the order of its dates, came
-/// up three times as often as others, run after run. No margin holds for such a sample.
+/// A sample is drawn by `$sampleRate`, which reads the whole collection but spends nothing on what it leaves out. `$sample`
+/// reads only what it returns, but does not choose evenly. On mongod 6.0.5 some tenths of a collection, in the order of its
+/// dates, came up three times as often as others, run after run. No margin holds for such a sample.
 pub(crate) fn sample_rate(documents: u64, exact: bool) -> Option<f64> {
     (documents > SAMPLED_ABOVE && !exact).then(|| SAMPLE as f64 / documents as f64)
 }

@@ -36,8 +36,8 @@ pub struct Expiry {
     pub ttl_field: Option<String>,
     /// Whether dates before 1970 are kept: servers from 6.1 do so for the `_id` of clustered collections.
     pub not_before_1970: bool,
-    /// Whether the date is looked up by an expression as well, which no index serves: an index of the DocumentDB engine on `a.b`
-    /// also holds a field whose name is literally `a.b`, which no rule means.
+    /// Whether the date is looked up by an expression as well, which no index serves. An index of the DocumentDB engine on
+    /// `a.b` also holds a field whose name is literally `a.b`, which no rule means.
     pub checks_path: bool,
     /// A further predicate that has to hold as well.
     pub filter: Option<Document>,

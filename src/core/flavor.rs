@@ -48,7 +48,7 @@ impl Flavor {
     }
 
     /// Recognises a flavor by the reply to `hello`. The DocumentDB engine calls itself a mongos as well, but describes itself
-    /// under `internal` (`pg_documentdb_gw`, `ismaster.rs`); Cosmos DB is a set named `globaldb` whose replies have a type of
+    /// under `internal` (`pg_documentdb_gw`, `ismaster.rs`). Cosmos DB is a set named `globaldb` whose replies have a type of
     /// their own. The members of an Amazon cluster name each other by their hosts, also behind a tunnel; no mark of Amazon's in
     /// its build information is documented.
     pub fn of_hello(hello: &Document) -> Option<(Self, &'static str)> {

@@ -72,8 +72,8 @@ pub(crate) struct BatchTiming {
 }
 
 impl Pace {
-    /// Creates a pace. `first` is the size of the first batch, while the speed of the server is unknown; `max` is never exceeded;
-    /// `target` is the desired latency that the documents of one delete command cause.
+    /// Creates a pace. `first` is the size of the first batch, while the speed of the server is unknown. `max` is never
+    /// exceeded. `target` is the desired latency that the documents of one delete command cause.
     pub(crate) fn new(first: u32, max: u32, target: Duration) -> Self {
         Self {
             size: first.min(max).max(1),

@@ -1,4 +1,4 @@
-//! The report of a sweep that cannot wait for its end: a second signal ends it at once, nothing that it waits for answers after
+//! The report of a sweep that cannot wait for its end. A second signal ends it at once, nothing that it waits for answers after
 //! the first one, or it is asked to stop before its first delete.
 
 use tokio::time::Instant;

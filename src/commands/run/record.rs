@@ -169,7 +169,7 @@ pub(crate) async fn end(session: &Session, dry_run: bool, swept: &anyhow::Result
     .await;
 }
 
-/// Does the same as [`end`] for a run that was cut short, when the process has only a moment left.
+/// Records the end of a run that was cut short, when the process has only a moment left.
 pub(crate) async fn end_at_once(session: &Session, dry_run: bool, swept: &anyhow::Result<Report>) {
     let time_is_over = async {
         tokio::time::sleep(MAX_LAST_WORD).await;

@@ -75,7 +75,7 @@ pub(crate) fn connection(options: &Common) -> Result<(Uri, Option<Flavor>), Fail
     Ok((uri, policy.connection.flavor))
 }
 
-/// Does the same as [`connection`] for a command that writes, and also returns the deployments that the policy expects: a policy
+/// Returns the connection string of a command that writes, the flavor, and the deployments that the policy expects. A policy
 /// that is there is read even if the connection string comes from the command line.
 pub(crate) fn target(options: &Common) -> Result<(Uri, Option<Flavor>, Expect), Failure> {
     if options.policy.as_os_str() != "-" && !options.policy.exists() {

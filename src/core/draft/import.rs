@@ -28,8 +28,8 @@ pub struct Imported {
     pub rules: usize,
     /// One sentence for each setting that did not become a rule, with the reason.
     pub left_out: Vec<String>,
-    /// One sentence for each thing that a person should know before the first sweep: rules that damage GridFS files as the server
-    /// does, and settings by which the server deletes nothing, although the rule does.
+    /// One sentence for each thing that a person should know before the first sweep. Such are rules that damage GridFS files as
+    /// the server does, and settings by which the server deletes nothing, although the rule does.
     pub warnings: Vec<String>,
 }
 

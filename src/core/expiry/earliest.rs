@@ -12,8 +12,8 @@ use crate::core::policy::DateFormat;
 
 /// Returns an expression for the earliest date of a format, within `bounds`, at `path`; null if the document has none.
 ///
-/// Rules of the walk (mongod's btree key generator): an array on the way is entered once, into its elements that are documents; a
-/// numeric name is also a position in an array; an array at the end contributes its elements, unless it was reached by a
+/// Rules of the walk (mongod's btree key generator): an array on the way is entered once, into its elements that are documents.
+/// A numeric name is also a position in an array. An array at the end contributes its elements, unless it was reached by a
 /// position.
 pub(super) fn earliest(path: &str, format: DateFormat, bounds: &[(&str, i64)]) -> Bson {
     ArrayWalk { format, bounds, gather: "$min" }.whole(path)

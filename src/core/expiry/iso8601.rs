@@ -1,6 +1,6 @@
 //! The instant of a string by RFC 3339, as an aggregation expression that fails on no string.
 //!
-//! No operator reads exactly this form. `$dateFromString` reads many others, and takes a time without an offset for UTC;
+//! No operator reads exactly this form. `$dateFromString` reads many others, and takes a time without an offset for UTC.
 //! `$regexMatch` fails on text that is not valid UTF-8 (seen at MongoDB 6.0.5), and with it the whole command. So the string is
 //! cut into parts, each part is read, and what was read is written again: a part counts only if that yields the same bytes.
 //! `$indexOfBytes` compares bytes, whatever the collation of the command.

@@ -18,8 +18,8 @@ pub(crate) const STRING: &str = "string";
 /// A string under a date rule that the server reads as a date, such as one by ISO 8601.
 pub(crate) const STRING_DATE: &str = "stringDate";
 
-/// Returns an expression that names the value at `path` if it holds no date of the format: a reason of `neverExpires`, or one of
-/// the constants above in place of `number` or `string`.
+/// Returns an expression that names the value at `path` if it holds no date of the format. The name is a reason of
+/// `neverExpires`, or one of the constants above in place of `number` or `string`.
 ///
 /// The words are for people: they tell apart documents that never expire, and decide nothing.
 pub(crate) fn shape(path: &str, format: DateFormat) -> Bson {

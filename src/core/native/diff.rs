@@ -88,8 +88,8 @@ pub fn diff(rules: &[&Rule], catalog: &Catalog, wire_version: i32, plain_to_ttl:
     differences
 }
 
-/// Adds to each setting what its value by itself does not show: that the server deletes nothing by it, although it equals its
-/// rule or differs from it, or that it deletes by it, although it seems to be switched off. A monitor that is off concerns every
+/// Adds to each setting what its value by itself does not show. The server may delete nothing by it, although it equals its
+/// rule or differs from it. Or it deletes by it, although it seems to be switched off. A monitor that is off concerns every
 /// setting, and is left to the caller.
 pub fn note(differences: &mut [Difference], catalog: &Catalog, server: &ServerFacts) {
     for difference in differences.iter_mut() {

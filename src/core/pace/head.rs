@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-/// Least time between two queries.
+/// Minimum time between two queries.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time between two queries in times of what one takes: each walks along all of those keys, which keeps the server as busy.

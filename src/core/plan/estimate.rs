@@ -18,7 +18,7 @@ use super::SweepRule;
 use crate::core::facts::{FileSize, OplogLook};
 use crate::core::policy::RunLimits;
 
-/// Least part of its documents that a collection's file is taken to hold compressed. A smaller file has not been written yet:
+/// Minimum part of its documents that a collection's file is taken to hold compressed. A smaller file has not been written yet:
 /// that happens once a minute (mongo, "checkpoints").
 const LEAST_COMPRESSED: f64 = 0.1;
 

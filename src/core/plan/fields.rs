@@ -1,5 +1,5 @@
-//! The fields that a rule names, and the types that it compares them with; and what is said where no document is found to have
-//! one: a name, or a value, may be wrong.
+//! The fields that a rule names, and the types that it compares them with. Also what is said where no document is found to have
+//! one, as a name or a value may be wrong.
 
 use bson::{Document, doc};
 
@@ -141,8 +141,8 @@ impl NamedField {
     }
 }
 
-/// Leaves out types of fields of which nothing is known: a field that no document has is said to be unknown, and one that is null
-/// everywhere is of no type.
+/// Leaves out types of fields of which nothing is known. A field that no document has is said to be unknown, and one that is
+/// null everywhere is of no type.
 pub fn judged(unknown: Vec<UnknownField>) -> Vec<UnknownField> {
     let names: Vec<String> =
         unknown.iter().filter(|unknown| unknown.field.compared.is_none()).map(|unknown| unknown.field.path.clone()).collect();

@@ -164,7 +164,7 @@ pub fn of_run(run: &RunFacts) -> Option<Refusal> {
     None
 }
 
-/// Refuses a rule that may delete documents for the lack of a field that no document was found to have: with a wrong name it
+/// Refuses a rule that may delete documents for the lack of a field that no document was found to have. With a wrong name it
 /// would delete what it is to keep. `--strict` refuses a rule for any field.
 pub fn unknown_field(unknown: &[UnknownField]) -> Option<Refusal> {
     let refused = || unknown.iter().filter(|unknown| unknown.is_refused() && unknown.field.compared.is_none());
@@ -185,8 +185,8 @@ pub fn unknown_field(unknown: &[UnknownField]) -> Option<Refusal> {
     ))
 }
 
-/// Refuses a rule that may delete documents because it compares a field with a type that no document was found to have there: the
-/// comparison is never true, so that its negation always is. `--strict` refuses a rule for any such comparison.
+/// Refuses a rule that may delete documents because it compares a field with a type that no document was found to have there.
+/// The comparison is never true, so that its negation always is. `--strict` refuses a rule for any such comparison.
 pub fn unknown_type(unknown: &[UnknownField]) -> Option<Refusal> {
     let refused = || unknown.iter().filter(|unknown| unknown.is_refused() && unknown.field.compared.is_some());
     refused().next()?;

@@ -62,8 +62,8 @@ impl HeldBack {
         KeyCondition::new(&self.path, cstr!("$in"), self.keys()?.clone())
     }
 
-    /// Returns the condition for documents without a hold among those that are in a state in which they were found without one:
-    /// only holds that have come since then can matter.
+    /// Returns the condition for documents without a hold among those that are in a state in which they were found without one.
+    /// Only holds that have come since then can matter.
     ///
     /// Errors: the holds were not read.
     pub(crate) fn unheld_since_found(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
@@ -134,8 +134,8 @@ pub struct KeyList {
 }
 
 impl KeyList {
-    /// Creates a list. The server sorts a list that it gets in every command, which takes long unless it is in order already; so
-    /// it is, but for types of which few are held.
+    /// Creates a list. The server sorts a list that it gets in every command, which takes long unless it is in order already.
+    /// It is in order, but for types of which few are held.
     pub(crate) fn of(mut keys: Vec<RawValue>) -> Result<Self, bson::error::Error> {
         keys.sort_by(order);
         keys.dedup();

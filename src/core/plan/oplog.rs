@@ -24,8 +24,8 @@ const MAX_GROUP: f64 = 10.0;
 /// Size of the documents from which on no further delete joins an entry (server parameter `batchedDeletesTargetStagedDocBytes`).
 const MAX_GROUP_BYTES: f64 = 2_097_152.0;
 
-/// Least and greatest number of parts in which the server removes old entries (server parameters `minOplogTruncationPoints` and
-/// `maxOplogTruncationPointsAfterStartup`).
+/// Minimum and maximum number of parts in which the server removes old entries (server parameters `minOplogTruncationPoints`
+/// and `maxOplogTruncationPointsAfterStartup`).
 const PARTS: (u64, u64) = (10, 100);
 
 /// Size of such a part, as long as their number is within [`PARTS`]: the largest document that the server writes (mongo,
@@ -145,8 +145,9 @@ impl Oplog {
         Some(self.size?.used.saturating_sub(own).max(1) as f64 / seconds as f64)
     }
 
-    /// Returns the window, in seconds, that is left once the server has removed what is due, if `own` bytes of the oplog are the
-    /// sweep's and it writes `more`: others are expected to have written evenly, and to go on. `None` if the size is unknown.
+    /// Returns the window, in seconds, that is left once the server has removed what is due, if `own` bytes of the oplog are
+    /// the sweep's and it writes `more`. Others are expected to have written evenly, and to go on. `None` if the size is
+    /// unknown.
     ///
     /// An oplog that is not full is judged by what it will be once it is.
     pub fn window_left(&self, own: u64, more: u64) -> Option<f64> {
@@ -163,8 +164,8 @@ impl Oplog {
         Some(after.max(self.retained()).max(0.0))
     }
 
-    /// Returns the seconds that a sweep of so many bytes takes at least if the window is not to fall below `least`; `None` if
-    /// that is not known, or the sweep would never end.
+    /// Returns the seconds that a sweep of so many bytes takes at least if the window is not to fall below `least`. Returns
+    /// `None` if that is not known, or the sweep would never end.
     pub fn seconds_within(&self, bytes: u64, least: Duration) -> Option<f64> {
         let least = least.as_secs_f64();
         if self.retained() >= least {

@@ -12,7 +12,7 @@ use crate::base::text::bytes;
 use crate::core::facts::{ServerFacts, Topology};
 use crate::core::policy::{Order, Rule};
 
-/// Share of the cache up to which all pages of a collection can be changed before the server writes any: half of
+/// Share of the cache up to which all pages of a collection can be changed before the server writes any. It is half of
 /// `eviction_dirty_target`, which is 5 % (WiredTiger, "Cache and eviction tuning"; MongoDB keeps the default).
 const UNWRITTEN_SHARE: f64 = 0.025;
 

@@ -124,7 +124,7 @@ impl ValueType {
         }
     }
 
-    /// Returns the least and the greatest UUID that a value of the type may be, or must not be: binary data is in the order of
+    /// Returns the least and the greatest UUID that a value of the type may be, or must not be. Binary data is in the order of
     /// its length, its subtype and its bytes.
     fn range(self) -> Option<[Bson; 2]> {
         let subtypes = match self {

@@ -103,8 +103,8 @@ pub(super) fn lines<'a>(head: impl Iterator<Item = &'a str>, mut rows: impl Iter
     String::from_utf8(writer.into_inner().expect("a buffer in memory")).expect("CSV of strings is UTF-8")
 }
 
-/// Puts a `'` before a cell that a spreadsheet would calculate (OWASP, "CSV Injection"), and escapes what a terminal would obey:
-/// names of collections and indexes come from whoever may create them. Numbers stay as they are.
+/// Puts a `'` before a cell that a spreadsheet would calculate (OWASP, "CSV Injection"), and escapes what a terminal would
+/// obey. Names of collections and indexes come from whoever may create them. Numbers stay as they are.
 fn harmless(cell: String) -> String {
     let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠']);
     let is_number = cell.starts_with(['+', '-']) && cell.contains(|c: char| c.is_ascii_digit()) && cell.parse::<f64>().is_ok();

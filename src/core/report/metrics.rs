@@ -1,7 +1,7 @@
 //! Metrics of the last run in Prometheus' text format, for a collector that reads files. All are gauges: none is a sum over runs.
 //!
-//! The families are put together without a registry, because its vectors identify a series by a hash of its label values without
-//! a separator: the rule `a` in `bc.d` and the rule `ab` in `c.d` would be the same series (prometheus 0.14, `vec.rs`).
+//! The families are put together without a registry, because its vectors identify a series by a hash of its label values
+//! without a separator. The rule `a` in `bc.d` and the rule `ab` in `c.d` would be the same series (prometheus 0.14, `vec.rs`).
 
 use std::collections::BTreeMap;
 

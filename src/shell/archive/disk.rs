@@ -11,7 +11,7 @@ pub use real::RealDisk;
 
 /// A file system, as far as archives need one.
 ///
-/// A change survives a loss of power only once it is synced: the bytes of a file by [`WriteFile::sync`], its name by
+/// A change survives a loss of power only once it is synced. The bytes of a file are synced by [`WriteFile::sync`], its name by
 /// [`Disk::sync_directory`] of its directory, and the name of that directory in turn by syncing its parent.
 pub trait Disk: Send + Sync {
     /// Returns what is below a directory that a user named: it may be a link or lie below one, but below it no link is followed.

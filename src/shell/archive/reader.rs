@@ -1,7 +1,7 @@
 //! Reads the records of an archive, and compares them with each other and with the files that are there. All functions block.
 //!
 //! A complete archive is exactly what its manifest says, or it is refused. The archive of a run that was cut off has a journal,
-//! whose end may be missing; what that end said is taken from the files with the documents, whose segments have checksums of
+//! whose end may be missing. What that end said is taken from the files with the documents, whose segments have checksums of
 //! their own.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bson::DateTime;
 
-/// The time that one delete command may use, by the server's clock: a part of the time of a lease, and of the time of the holds
-/// that the command carries.
+/// The time that one delete command may use, by the server's clock. It is a part of the time of a lease, and of the time of the
+/// holds that the command carries.
 ///
 /// A server carries the command out only if it begins before [`Self::begins_before`], and for at most [`Self::max_time`] from
 /// then on. Under a lease both together end when the lease, as it was last renewed, can no longer be relied on. This holds

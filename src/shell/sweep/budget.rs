@@ -114,8 +114,8 @@ impl RunBudget {
         self.settle(documents, 0);
     }
 
-    /// Returns a future that resolves when a batch in flight may have returned part of a delete limit that is used up; `None` if
-    /// the limit is not used up, or no batch is in flight.
+    /// Returns a future that resolves when a batch in flight may have returned part of a delete limit that is used up. Returns
+    /// `None` if the limit is not used up, or no batch is in flight.
     pub(crate) fn returned(&self) -> Option<Notified<'_>> {
         let deletes = self.deletes.as_ref()?;
         (deletes.left.get() == 0 && deletes.outstanding.get() > 0).then(|| deletes.returned.notified())

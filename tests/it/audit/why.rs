@@ -4,6 +4,8 @@ use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use serde_json::{Value, json};
 
+use crate::support::cluster::Cluster;
+use crate::support::proxy::router::Sharded;
 use crate::support::sweeper::{Case, Ran, run, sweeper};
 
 const NOW: i64 = 1_600_000_000_000;
@@ -200,4 +202,21 @@ async fn limits_that_only_a_count_decides_are_named_and_a_closed_window_is_a_rea
     assert!(why.starts_with("it deletes only from ") && why.ends_with(" UTC, and it is not that time now"), "{why}");
     assert_eq!(found["verdict"], format!("{expired}, but the rule deletes nothing: {why}"));
     assert_eq!(case.ids("c").await.len(), 5);
+}
+
+#[tokio::test]
+async fn documents_of_different_shards_with_one_id_are_not_taken_for_one() {
+    let cluster = Cluster::new().await;
+    cluster.shard("c", Sharded::halves(doc! { "tenant": 1 }, ["m".into()])).await;
+    let of = |id: i32, tenant: &str, at_ms: i64| doc! { "_id": id, "tenant": tenant, "at": at(at_ms), "status": "done" };
+    cluster.case.fill("c", [of(1, "acme", -2 * HOUR), of(1, "zeta", HOUR), of(2, "zeta", -2 * HOUR)]).await;
+    let rule = "  - {name: r, namespace: DB.c, field: at, expireAfter: 1h}\n";
+    let twins = why(&cluster.case, rule, "1", &[]).await;
+    assert_eq!(twins.code, Some(1), "{twins:?}");
+    for part in
+        ["why: 2 documents of `", "` found whose `_id` is the number 1", "hint: documents on different shards can have one `_id`"]
+    {
+        assert!(twins.stderr.contains(part), "{part}: {twins:?}");
+    }
+    assert_eq!(explained(&cluster.case, rule, "2").await["taken"], true);
 }

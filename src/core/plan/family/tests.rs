@@ -11,7 +11,7 @@ fn bound(server: &ServerFacts, keys: &str, documents: u64, is_indexed: bool) -> 
     bound_by(server, (keys, ""), documents, [indexes, Vec::new()])
 }
 
-/// Does the same with keys of the rule and of the children, and with indexes of the children and of the parents.
+/// Binds such a rule, with keys of the rule and of the children, and with indexes of the children and of the parents.
 fn bound_by(
     server: &ServerFacts,
     (keys, of_child): (&str, &str),

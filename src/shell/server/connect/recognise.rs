@@ -73,9 +73,9 @@ pub(crate) async fn ask(
 }
 
 /// Reads from a hello what it tells of the server's part in a deployment. A config server names itself (mongo,
-/// `replication_info.cpp`); a member of a shard adds to each reply the time up to which a majority has confirmed (mongo,
-/// `service_entry_point_mongod.cpp`, `appendReplyMetadata`), and needs no privilege for it. A server that was started for a set,
-/// and has none yet or no longer, takes no writes.
+/// `replication_info.cpp`). A member of a shard adds to each reply the time up to which a majority has confirmed (mongo,
+/// `service_entry_point_mongod.cpp`, `appendReplyMetadata`), and needs no privilege for it. A server that was started for a
+/// set, and has none yet or no longer, takes no writes.
 fn role(flavor: Flavor, hello: &Document) -> ServerRole {
     if flavor != Flavor::MongoDb {
         ServerRole::Unknown

@@ -13,8 +13,9 @@ pub(crate) const FENCE_BYTES: usize = 180;
 /// Returns a condition by which a late statement is answered with an error. An answer of no documents would look like documents
 /// that are gone.
 ///
-/// `$$NOW` is read once per statement, as it begins, and the condition is then a constant to the planner: no document is compared
-/// with it, and the plan stays the same (seen with 6.0.5). A statement that is late fails before it looks for a document.
+/// `$$NOW` is read once per statement, as it begins, and the condition is then a constant to the planner. No document is
+/// compared with it, and the plan stays the same (seen with 6.0.5). A statement that is late fails before it looks for a
+/// document.
 pub(crate) fn in_time(fence: &Fence) -> Result<RawDocumentBuf, bson::error::Error> {
     let in_time = doc! { "$lt": ["$$NOW", fence.begins_before] };
     RawDocumentBuf::try_from(&doc! { "$expr": { "$toInt": { "$cond": [in_time, "1", TOO_LATE] } } })

@@ -7,7 +7,7 @@ use bson::{RawDocument, RawDocumentBuf};
 
 use crate::base::values::raw::{self, RawList, RawRef, RawValue};
 
-/// Maximum number of shard keys that a statement names, where several statements can share them: a router looks up each
+/// Maximum number of shard keys that a statement names, where several statements can share them. A router looks up each
 /// combination of the values, up to four million (mongo `s/shard_key_pattern.cpp`, `flattenBounds`).
 const MAX_KEYS: usize = 10_000;
 
@@ -39,8 +39,8 @@ pub(crate) fn any_of<'k>(keys: impl Iterator<Item = &'k KeyValues> + Clone, path
     raw::document(others().map(|(_, path)| path.as_str()).zip(&conditions))
 }
 
-/// Returns lists of the `_id`s of documents that have these shard keys, each with the condition of its keys: as few lists as name
-/// at most [`MAX_KEYS`] keys each, and at most `most`.
+/// Returns lists of the `_id`s of documents that have these shard keys, each with the condition of its keys. Returns as few
+/// lists as name at most [`MAX_KEYS`] keys each, and at most `most`.
 pub(crate) fn lists(
     ids: &RawList,
     keys: &[KeyValues],

@@ -125,8 +125,8 @@ fn facet(number: usize) -> String {
 /// Searches a rule's collection for a document that has a field, and unless that `is_known`, for one that tells what the field
 /// holds.
 ///
-/// It searches as long as there is time: the newest ones first where the order of the storage is known, because a field that few
-/// have is often a new one.
+/// It searches as long as there is time. The newest documents come first where the order of the storage is known, because a
+/// field that few have is often a new one.
 ///
 /// Under a limit of request units nothing is searched: a service that bills each document does not say before how many it will
 /// load.
@@ -169,8 +169,8 @@ fn is_found(found: Result<Vec<RawDocumentBuf>>) -> Result<bool> {
     }
 }
 
-/// Returns the name of a field of the first documents that is nearly the name of a field that none has; `None` if there is none,
-/// or the path does not end at the root of a document.
+/// Returns a field of the first documents whose name is nearly that of a field which no document has. Returns `None` if there
+/// is none, or the path does not end at the root of a document.
 pub(crate) async fn similar(deployment: &Deployment, rule: &SweepRule, field: &NamedField) -> Result<Option<String>> {
     // The value of a variable may be secret, and what is near to it as well.
     if field.compared.is_some() || [&field.stored, &field.shown].into_iter().any(|path| *path != field.path) {

@@ -127,7 +127,7 @@ fn needs(namespace: &Namespace, actions: &[&str]) -> String {
 }
 
 /// Whether a privilege's resource includes the collection. An empty name stands for every collection except the collections of
-/// the system; the built-in roles `root` and `restore` have `{system_buckets: ""}`, without a database, for the buckets of all
+/// the system. The built-in roles `root` and `restore` have `{system_buckets: ""}`, without a database, for the buckets of all
 /// databases.
 fn covers(resource: &Document, namespace: &Namespace) -> bool {
     if resource.get_bool("anyResource").unwrap_or(false) {

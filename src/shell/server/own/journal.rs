@@ -1,9 +1,9 @@
 //! The journal of the parents whose children are yet to be deleted.
 //!
-//! An entry is a document: `_id`, `namespace` (of the parents), `rule`, `run`, `at` (the server's time), `field` and `parents`, a
-//! list of the values that the parents have in that field: their keys. Where these are not their `_id`s, `ids` has those, in the
-//! same order. `children` are the collections whose children are yet to be deleted, each with the field that names the parent.
-//! The entry is removed with the last of them.
+//! An entry is a document with `_id`, `namespace` (of the parents), `rule`, `run`, `at` (the server's time), `field` and
+//! `parents`. The last is a list of the keys, which are the values that the parents have in that field. Where these are not
+//! their `_id`s, `ids` has those, in the same order. `children` are the collections whose children are yet to be deleted, each
+//! with the field that names the parent. The entry is removed with the last of them.
 //!
 //! Only the run that holds the lease on the namespace of the parents, in the same collection, uses its entries. A delete of
 //! parents begins under that lease and ends with it ([`crate::shell::lock::lease`]): once another run holds it, no delete that an

@@ -19,9 +19,9 @@ use crate::shell::server::wire::retry::Retries;
 /// One pass over the documents of a selection, in the order of the `_id`.
 ///
 /// An `_id` is unique per value of the shard key only, so that a page may end among documents with the same `_id`. In a sharded
-/// collection the next page begins with that `_id` again. Documents that were deleted are gone by then; those that were returned
-/// before and are still there are left out by their `_id` and key, so that every page brings further documents, however many have
-/// one `_id`.
+/// collection the next page begins with that `_id` again. Documents that were deleted are gone by then. Documents that were
+/// returned before and are still there are left out by their `_id` and key, so that every page brings further documents,
+/// however many have one `_id`.
 pub(crate) struct PagedIds<'a> {
     deployment: &'a Deployment,
     selection: &'a Selection,

@@ -1,5 +1,5 @@
-//! Stretches of an ordered key, one after another, each guessed to cost about so many request units: a command on a stretch loads
-//! each document once, and none costs more than the service can serve in its time.
+//! Stretches of an ordered key, one after another, each guessed to cost about so many request units. A command on a stretch
+//! loads each document once, and none costs more than the service can serve in its time.
 //!
 //! The guess decides only the cost. Whatever the keys are, the stretches together cover everything up to the last key.
 
@@ -64,8 +64,8 @@ impl Stretches {
         Ok(ends.and_then(|(first, last)| Self::new(deployment, selection, "_id", &first, last)))
     }
 
-    /// Opens stretches of the dates that an index holds, up to the last that can have expired; `None` if they have no distances,
-    /// or the service does not sort by them.
+    /// Opens stretches of the dates that an index holds, up to the last that can have expired. Returns `None` if they have no
+    /// distances, or the service does not sort by them.
     async fn of_dates(deployment: &Deployment, selection: &Selection, field: &str, last: Bson) -> Result<Option<Self>> {
         let oldest = Query::find(&selection.namespace, doc! { field: { "$lte": &last } }).covered(field);
         let found = match oldest.sort(doc! { field: 1 }).limit(1).first_batch(deployment).await {

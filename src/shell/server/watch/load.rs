@@ -34,7 +34,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Time limit of one look: older figures say little about the moment.
 const MAX_LOOK_TIME: Duration = Duration::from_secs(2);
 
-/// Least time between two looks, however often one is asked for.
+/// Minimum time between two looks, however often one is asked for.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Time in which others have to do more than [`FEW_OPERATIONS`] to count.
@@ -235,7 +235,7 @@ async fn look(deployment: &Deployment) -> Result<Load, ServerError> {
 
 /// Reads the reply to `serverStatus`.
 ///
-/// Versions differ (MongoDB manual, `serverStatus`): up to 6.0 the number of tickets is fixed; from 7.0 on it adapts, and the
+/// Versions differ (MongoDB manual, `serverStatus`). Up to 6.0 the number of tickets is fixed. From 7.0 on it adapts, and the
 /// length of the queue is told, in 8.0 in a section of its own. From 8.0 on attempts to evict are counted instead of pages, and
 /// checkpoints have a section of their own.
 fn read(status: &Document) -> Load {

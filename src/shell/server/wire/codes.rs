@@ -144,7 +144,7 @@ pub(crate) fn is_refusal(code: i32) -> bool {
     REFUSALS.contains(&code) || sqlstate(code).is_some_and(|state| SQL_REFUSALS.contains(&state.as_str()))
 }
 
-/// Returns the SQLSTATE that a code stands for: the gateway of the DocumentDB engine passes on an error of PostgreSQL for which
+/// Returns the SQLSTATE that a code stands for. The gateway of the DocumentDB engine passes on an error of PostgreSQL for which
 /// MongoDB has no code in this form, six bits for each character.
 ///
 /// Only codes above all of MongoDB's are read, and so none whose last character is 0.
@@ -168,8 +168,8 @@ pub(crate) fn is_unanswered(code: i32) -> bool {
     matches!(code, HOST_UNREACHABLE | NETWORK_TIMEOUT | SOCKET_EXCEPTION)
 }
 
-/// Tells whether a filter was not understood, or an expression in it failed on a document: ConversionFailure, and the numbered
-/// codes of single operators, which begin above the codes that have a name.
+/// Tells whether a filter was not understood, or an expression in it failed on a document. The codes are ConversionFailure, and
+/// the numbered codes of single operators, which begin above the codes that have a name.
 pub(crate) fn is_of_expression(code: i32) -> bool {
     code == CONVERSION_FAILURE || (code > 16_500 && sqlstate(code).is_none())
 }

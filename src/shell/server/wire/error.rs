@@ -171,8 +171,8 @@ impl ServerError {
         self.has_code(codes::UNAUTHORIZED)
     }
 
-    /// Tells whether the server does not have the command, or refuses it for now: Azure Cosmos DB says so with 59 and 115, older
-    /// versions of it only in words (MicrosoftDocs/azure-docs#60180, MicrosoftDocs/azure-dev-docs#1260).
+    /// Tells whether the server does not have the command, or refuses it for now. Azure Cosmos DB says so with 59 and 115,
+    /// older versions of it only in words (MicrosoftDocs/azure-docs#60180, MicrosoftDocs/azure-dev-docs#1260).
     pub(crate) fn is_unsupported(&self) -> bool {
         let says = |words: &str| self.message.contains(words);
         let in_words = says("not supported") || says("no such command") || says("no such cmd");

@@ -48,8 +48,8 @@ impl Question {
         doc! { "aggregate": 1, "pipeline": stages.to_vec(), "cursor": {}, "comment": &self.comment }
     }
 
-    /// Tells from the reply whether the server is at work on the command, or on another one of this run that looks the same;
-    /// `None` if the server does not show commands with their comments, as it should show at least this one.
+    /// Tells from the reply whether the server is at work on the command, or on another one of this run that looks the same.
+    /// Returns `None` if the server does not show commands with their comments, as it should show at least this one.
     pub(crate) fn answer(&self, reply: &Document) -> Option<bool> {
         let operations = reply.get_document("cursor").ok()?.get_array("firstBatch").ok()?;
         let mut operations = operations.iter().filter_map(Bson::as_document);

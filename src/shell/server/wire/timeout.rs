@@ -26,12 +26,13 @@ const LAST_REPLY: Duration = Duration::from_secs(60);
 const MAX_RUNNING_TIME: Duration = Duration::from_secs(24 * 3600);
 
 /// Awaits the reply to a command as long as the patience lasts; after that it counts as lost. `is_running` asks the server
-/// whether it is still at work on the command, and returns `None` if the server does not tell; `remind` is called after each
+/// whether it is still at work on the command, and returns `None` if the server does not tell. `remind` is called after each
 /// further [`MAX_COMMAND_TIME`] or shorter limit.
 ///
-/// The command runs in a task of its own, because the driver's futures should not be dropped half-way (its README, "Cancellation
-/// safety"). A command whose reply is lost is dropped all the same, and so is one that ends when it is no longer awaited: the
-/// driver then closes its connection, on which nothing can be sent any more (mongo-rust-driver 3.8 `cmap/worker.rs`, `check_in`).
+/// The command runs in a task of its own, because the driver's futures should not be dropped half-way (its README,
+/// "Cancellation safety"). A command whose reply is lost is dropped all the same, and so is one that ends when it is no longer
+/// awaited. The driver then closes its connection, on which nothing can be sent any more (mongo-rust-driver 3.8
+/// `cmap/worker.rs`, `check_in`).
 pub(crate) async fn reply_in_time<T, F>(
     (patience, ends_unawaited): (Patience, bool),
     command: impl Future<Output = Result<T, ServerError>> + Send + 'static,

@@ -25,7 +25,7 @@ pub(crate) struct Fresh {
 }
 
 /// Returns the selection for a command that is sent now: without the keys that are held, and without the children whose parents
-/// are there; `None` if the rule has no holds, and the command deletes no children.
+/// are there. Returns `None` if the rule has no holds, and the command deletes no children.
 ///
 /// Errors: the reason why nothing may be deleted any more.
 pub(crate) async fn fresh(sweep: &RuleSweep, parents: Option<&Parents>) -> std::result::Result<Option<Fresh>, String> {

@@ -1,5 +1,5 @@
-//! Stretches of the date along its index, or of the `_id` without one, for services that bill each document that a command loads:
-//! each is deleted by one command, which loads every document once. How many documents it holds is not known before.
+//! Stretches of the date along its index, or of the `_id` without one, for services that bill each document that a command
+//! loads. Each is deleted by one command, which loads every document once. How many documents it holds is not known before.
 
 use std::sync::atomic::Ordering;
 

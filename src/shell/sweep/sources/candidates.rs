@@ -16,7 +16,7 @@ use crate::shell::server::wire::find::{Cursor, Query};
 use crate::shell::sweep::batch::reading::plan_has;
 use crate::shell::sweep::{NextBatch, RuleSweep};
 
-/// Maximum bytes of the `_id`s of a batch, and of the predicates where each `_id` has one of its own: a command may be 16 MB
+/// Maximum bytes of the `_id`s of a batch, and of the predicates where each `_id` has one of its own. A command may be 16 MB
 /// long, and `_id`s that are documents can be large.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 

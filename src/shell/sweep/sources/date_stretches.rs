@@ -1,4 +1,4 @@
-//! Stretches of the dates of a rule, for servers that sort in memory and delete along an index: the ends come from a sample of
+//! Stretches of the dates of a rule, for servers that sort in memory and delete along an index. The ends come from a sample of
 //! the dates that can have expired.
 //!
 //! The sample is read once. What the stretches leave, such as more documents of one date than a batch may take, is found by `_id`

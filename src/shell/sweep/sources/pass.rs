@@ -39,7 +39,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Returns the next document; `None` after the last one. If the pass has to begin again while a batch is being put together
-    /// (`has_batch`), also returns `None`: the new cursor finds the documents of that batch as well until they are deleted.
+    /// (`has_batch`), also returns `None`. The new cursor finds the documents of that batch as well until they are deleted.
     ///
     /// Errors: the reason why the pass cannot go on.
     pub(crate) async fn next(

@@ -54,9 +54,9 @@ impl<'a> Ranges<'a> {
     }
 
     /// Opens a pass over the `_id`s of a collection without a usable index, or of buckets: the server examines each document
-    /// once, while it deletes. Returns `None` if ranges would be worse than one read of the collection: the order of `_id`s that
-    /// are not ObjectIds may be unrelated to the order in which the documents are stored, and a comparison covers values of one
-    /// type only.
+    /// once, while it deletes. Returns `None` if ranges would be worse than one read of the collection. The order of `_id`s
+    /// that are not ObjectIds may be unrelated to the order in which the documents are stored. A comparison covers values of
+    /// one type only.
     pub(crate) async fn of_ids(sweep: &'a RuleSweep, rate: Option<u32>) -> Result<Option<Self>, ServerError> {
         let RuleSweep { deployment, rule, .. } = sweep;
         // The same `_id` can be on two shards, and a range of one document might then end where it begins.

@@ -26,7 +26,7 @@ pub(super) struct TypeConditions {
 impl TypeConditions {
     /// Returns the conditions for these documents; `None` if a field cannot be named in a condition.
     ///
-    /// A value that equals a number can be a number of another type, and a value that equals a string can be a symbol; every
+    /// A value that equals a number can be a number of another type, and a value that equals a string can be a symbol. Every
     /// other type equals only itself (`canonicalizeBSONType` in the server's `bsontypes.h`). A condition on a field also holds
     /// for arrays with such a value, but an array equals neither a number nor a string.
     pub(super) fn of(documents: &[DocumentState]) -> Option<Self> {
