@@ -57,7 +57,7 @@ impl Mongod {
         panic!("mongod did not start in five tries:\n{}", failures.join("\n"));
     }
 
-    /// Waits until the server listens; returns false if the process ends first, or five minutes pass. A busy machine recovers slowly.
+    /// Waits until the server listens; returns false if the process ends first, or five minutes pass: a busy machine is slow.
     pub(crate) fn listens(&mut self) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(300) {
