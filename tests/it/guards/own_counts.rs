@@ -101,17 +101,20 @@ async fn a_count_that_is_too_low_after_a_crash_refuses_no_share_that_is_small_en
 #[tokio::test]
 async fn a_large_collection_is_not_gone_through_because_its_count_was_lost_in_a_crash() {
     let one = async |case: &Case| case.fill("c", dated(0..1, days(-3))).await;
+    // A mongod also saves its counts each minute, between two commands: on a busy machine it saves the count of a part.
     let many = async |case: &Case| {
-        let stages = vec![
-            doc! { "$documents": [{ "_id": { "$range": [1, 1_000_001] } }] },
-            doc! { "$unwind": "$_id" },
-            doc! { "$set": { "at": days(-3) } },
-            doc! { "$merge": { "into": "c", "whenMatched": "fail" } },
-        ];
-        case.db.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": Document::new() }).await.unwrap();
+        for part in 0..100 {
+            let stages = vec![
+                doc! { "$documents": [{ "_id": { "$range": [part * 10_000 + 1, part * 10_000 + 10_001] } }] },
+                doc! { "$unwind": "$_id" },
+                doc! { "$set": { "at": days(-3) } },
+                doc! { "$merge": { "into": "c", "whenMatched": "fail" } },
+            ];
+            case.db.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": Document::new() }).await.unwrap();
+        }
     };
     let (_mongod, case) = crashed(one, many).await;
-    assert_eq!(own_count(&case).await, 1);
+    assert!(own_count(&case).await <= 1_000_000);
     let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, filter: {_id: {$gte: 3}}, maxDeletes: 2000";
     for (args, code) in [(&[][..], 5), (&["--dry-run"], 0)] {
         let report = case.report(&format!("{rule}}}\n"), args).await;
