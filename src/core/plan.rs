@@ -262,8 +262,8 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
     }
 }
 
-/// Returns the warnings about a namespace: that it is missing. If its documents can be counted, they also say that something
-/// else expires them too, or that a key of the rule has no effect.
+/// Returns the warnings about a namespace. They say that it is missing or, if its documents can be counted, that something else
+/// expires them too or a key of the rule has no effect.
 fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String> {
     let Target { rule, namespace, seen, .. } = target;
     if *seen == NamespaceFacts::Missing && !run.strict {

@@ -300,7 +300,7 @@ async fn look(deployment: &Deployment, listed: Collection) -> NamespaceFacts {
     }
 }
 
-/// Reads the indexes and the figures of a listed collection; `None` if it was dropped since.
+/// Reads the indexes and the figures of a listed collection; `None` if the collection was dropped since it was listed.
 async fn look_closer(deployment: &Deployment, listed: Collection, is_series: bool) -> Result<Option<(Collection, Figures)>> {
     let collection = match with_indexes(deployment, listed.clone()).await {
         // A sweep finds buckets by their `_id`; the indexes only show what the server's own TTL does.
