@@ -96,7 +96,7 @@ impl OutputTarget {
         Ok(OutputTarget::Replace(path, readers))
     }
 
-    /// Opens the place of a file that must not exist yet.
+    /// Opens a place as [`OutputTarget::open`] does, but for a file that must not exist yet.
     ///
     /// Errors: the operating system's; `AlreadyExists` for a file or a link, even for a link to nothing.
     pub(crate) fn create(path: &Path, readers: Readers) -> io::Result<Self> {
@@ -170,7 +170,7 @@ pub(crate) fn replace_readable(path: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// Replaces a file as a whole. One that can be written, but not replaced, is written in its place. Such is a file that is
+/// Replaces a file as a whole. A file that can be written, but not replaced, is written in its place. Such is a file that is
 /// mounted by itself, or a file of another user in a directory with the sticky bit.
 fn replace(temporary: NamedTempFile, path: &Path, text: &str) -> io::Result<()> {
     let Err(cause) = filled(temporary, text)?.persist(path) else { return Ok(()) };

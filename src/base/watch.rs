@@ -1,5 +1,5 @@
-//! A channel of the latest value, as tokio's `watch`, which wakes its receivers in the order in which they began to wait. tokio's
-//! order is random, and a simulation has to take the same steps again.
+//! A channel of the latest value, as tokio's `watch`, which wakes its receivers in the order in which they began to wait. The
+//! order of tokio's `watch` is random, and a simulation has to take the same steps again.
 
 use std::sync::Arc;
 

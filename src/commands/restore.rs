@@ -35,8 +35,8 @@ type MaxChunk = (usize, usize);
 
 const MAX_CHUNK: MaxChunk = (1000, 8 * 1024 * 1024);
 
-/// The maximum on a service that bills each request. It takes requests of 2 MB (Microsoft, "Azure Cosmos DB service quotas"),
-/// and ends what its units do not suffice for half-way.
+/// The maximum on a service that bills each request. Such a service takes requests of 2 MB (Microsoft, "Azure Cosmos DB service
+/// quotas"), and ends what its units do not suffice for half-way.
 const MAX_BILLED_CHUNK: MaxChunk = (100, 1024 * 1024);
 
 /// Maximum time to wait for an insert that is under way after a signal.

@@ -89,8 +89,8 @@ impl Session {
         Self::begin_with(options, id, load::load)
     }
 
-    /// Begins such a command in a process that listens to signals already. They also end the wait for a policy from standard
-    /// input.
+    /// Begins a command that reports what the rules of the policy do, in a process that listens to signals already. The signals
+    /// also end the wait for a policy from standard input.
     ///
     /// Errors: as for [`Self::begin`], or the process was asked to stop.
     pub(super) async fn begin_under(stop: Stop, options: &Common, id: &str) -> anyhow::Result<(Self, Vec<Output>)> {

@@ -122,9 +122,9 @@ pub struct SweepRule {
 }
 
 impl SweepRule {
-    /// Whether the documents have to be found before they are deleted where a service bills what it loads. The rule then has a
-    /// limit that a delete of an unknown number of documents cannot keep, or the collection is sharded, so that a delete has to
-    /// name the key.
+    /// Tells whether the documents have to be found before they are deleted where a service bills what it loads. They have to
+    /// if the rule has a limit that a delete of an unknown number of documents cannot keep. They also have to if the collection
+    /// is sharded, so that a delete has to name the key.
     pub fn finds_first(&self) -> bool {
         let Limits { rate, max_request_units, max_deletes, .. } = self.limits;
         let is_limited = rate.is_some() || max_request_units.is_some() || max_deletes.is_some();
@@ -262,8 +262,8 @@ fn decide(run: &RunFacts, target: &Target, run_refusal: Option<&Refusal>) -> Dec
     }
 }
 
-/// Returns the warnings about a namespace: that it is missing. If its documents can be counted, they also say that something
-/// else expires them too, or that a key of the rule has no effect.
+/// Returns the warnings about a namespace. They say that it is missing or, if its documents can be counted, that something else
+/// expires them too or a key of the rule has no effect.
 fn warnings(run: &RunFacts, target: &Target, decision: &Decision) -> Vec<String> {
     let Target { rule, namespace, seen, .. } = target;
     if *seen == NamespaceFacts::Missing && !run.strict {

@@ -1,7 +1,8 @@
 //! A disk in memory that records every write and sync, and that can be full, fail and lose power.
 //!
-//! POSIX promises nothing about what was not synced, so each file and each name has its own fate when the power goes: lost, kept,
-//! or for the bytes of a file a part of them. ext4 leaves NULs where the length of a file was written and its bytes were not.
+//! POSIX promises nothing about what was not synced, so each file and each name has its own fate when the power goes. A name or
+//! a file is lost or kept; of the bytes of a file a part may be kept. The file system ext4 leaves NULs where the length of a
+//! file was written and its bytes were not.
 
 mod image;
 

@@ -50,9 +50,9 @@ enum FieldTurn {
 }
 
 /// Looks for the fields that the rules name, and returns the beginning of their findings, in the order of the plan. `of_rule`
-/// returns the rule of a namespace that is to be looked at. A rule that a guard refuses in one namespace is looked at: the
-/// others would otherwise be judged in another way than by a dry run. With `for_all`, and in a strict run, all fields are
-/// looked for; otherwise those that a sweep depends on.
+/// returns the rule of a namespace that is to be looked at. A rule that a guard refuses in one namespace is looked at as well,
+/// or the others would be judged in another way than by a dry run. With `for_all`, and in a strict run, all fields are looked
+/// for; otherwise those that a sweep depends on.
 ///
 /// A name that documents in one namespace of a rule have is right, and not searched for in the others. With hundreds of tenants
 /// some have no document with a rare field such as a legal hold. A rule that is refused there would have to do without the guard

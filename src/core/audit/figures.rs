@@ -11,8 +11,9 @@ use crate::base::instant::Instant;
 use crate::base::text::{count, duration, plural};
 use crate::core::facts::IdleReason;
 
-/// Reasons why a document never expires: the value that the field holds in place of a date (missing to otherType), or a property
-/// of the document or its date (ttlNever to before1970); or the fields by which its children name it (parentField).
+/// Reasons why a document never expires. From missing to otherType the reason is the value that the field holds in place of a
+/// date. From ttlNever to before1970 it is a property of the document or its date. For parentField it is the fields by which
+/// its children name the document.
 pub(crate) const NEVER_EXPIRES_REASONS: [&str; 16] = [
     "missing",
     "null",

@@ -35,7 +35,8 @@ impl Expiry {
 
 impl Stretch {
     /// Returns the whole predicate of the rule with the range in place of its bound. The range implies the bound. A list of
-    /// dates with an element at or before the last date of the range has one at or before the latest that can have expired.
+    /// dates with an element at or before the last date of the range has an element at or before the latest that can have
+    /// expired.
     pub(crate) fn predicate(&self) -> Document {
         let mut range = self.from.map(|from| doc! { "$gte": from }).unwrap_or_default();
         range.insert("$lte", self.to);

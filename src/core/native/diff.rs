@@ -88,9 +88,9 @@ pub fn diff(rules: &[&Rule], catalog: &Catalog, wire_version: i32, plain_to_ttl:
     differences
 }
 
-/// Adds to each setting what its value by itself does not show. The server may delete nothing by it, although it equals its
-/// rule or differs from it. Or it deletes by it, although it seems to be switched off. A monitor that is off concerns every
-/// setting, and is left to the caller.
+/// Adds to each setting what its value by itself does not show. The server may delete nothing by the setting, although it
+/// equals its rule or differs from it. Or the server deletes by a setting that seems to be switched off. A monitor that is off
+/// concerns every setting, and is left to the caller.
 pub fn note(differences: &mut [Difference], catalog: &Catalog, server: &ServerFacts) {
     for difference in differences.iter_mut() {
         let collection = catalog.collections.iter().find(|collection| collection.namespace == difference.namespace);

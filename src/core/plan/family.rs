@@ -249,7 +249,7 @@ pub(super) fn with_one_key(rule: &Rule) -> Option<Document> {
 }
 
 /// Returns the condition that no list and no regular expression is in one of the fields by which children name their parents.
-/// It is then unclear which children the parent has. `None` if all of them do it by the `_id`.
+/// Otherwise it is unclear which children the parent has. `None` if all children name their parents by the `_id`.
 fn one_key<'a>(fields: impl Iterator<Item = &'a str>) -> Option<Document> {
     let fields: BTreeSet<&str> = fields.filter(|field| *field != ParentKey::ID).collect();
     let conditions = fields.into_iter().flat_map(|field| [no_array(field), doc! { field: { "$not": { "$type": "regex" } } }]);

@@ -1,5 +1,5 @@
-//! The fields that a rule names, and the types that it compares them with. Also what is said where no document is found to have
-//! one, as a name or a value may be wrong.
+//! The fields that a rule names, the types that it compares them with, and what is said where no document is found to have one.
+//! A name, or a value, may be wrong then.
 
 use bson::{Document, doc};
 

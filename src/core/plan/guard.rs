@@ -164,8 +164,8 @@ pub fn of_run(run: &RunFacts) -> Option<Refusal> {
     None
 }
 
-/// Refuses a rule that may delete documents for the lack of a field that no document was found to have. With a wrong name it
-/// would delete what it is to keep. `--strict` refuses a rule for any field.
+/// Refuses a rule that may delete documents for the lack of a field that no document was found to have. With a wrong name the
+/// rule would delete what it is to keep. `--strict` refuses a rule for any field.
 pub fn unknown_field(unknown: &[UnknownField]) -> Option<Refusal> {
     let refused = || unknown.iter().filter(|unknown| unknown.is_refused() && unknown.field.compared.is_none());
     refused().next()?;

@@ -134,8 +134,8 @@ pub struct KeyList {
 }
 
 impl KeyList {
-    /// Creates a list. The server sorts a list that it gets in every command, which takes long unless it is in order already.
-    /// It is in order, but for types of which few are held.
+    /// Creates a list. The server sorts a list that it gets in every command, which takes long unless the list is in order
+    /// already. This list is in order, but for types of which few are held.
     pub(crate) fn of(mut keys: Vec<RawValue>) -> Result<Self, bson::error::Error> {
         keys.sort_by(order);
         keys.dedup();

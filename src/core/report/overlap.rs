@@ -28,8 +28,8 @@ pub(super) fn at_most<'a>(
     if is_shared(rules, value) { "at most " } else { "" }
 }
 
-/// Warns of the rules that overlap, where a person looks before anything is deleted. Such rules are those that count documents
-/// and, in a check, which counts none, those that a sweep would follow.
+/// Warns of the rules that overlap, where a person looks before anything is deleted. These are the rules that count documents
+/// and, in a check, which counts none, the rules that a sweep would follow.
 pub(super) fn warn(command: ReportCommand, rules: &mut [RuleReport]) {
     let is_check = command == ReportCommand::Check;
     let counts = |rule: &RuleReport| match rule.expired_count {

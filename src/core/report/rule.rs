@@ -306,8 +306,8 @@ fn held_by(held: &HeldDocuments) -> Vec<HeldBy> {
     held.most.iter().map(|(key, count)| HeldBy { key: key.clone().into_relaxed_extjson(), count: *count }).collect()
 }
 
-/// Returns a selection's predicate as reports show it: in place of a value that stands for environment variables it has their
-/// names and the beginning of its checksum, by which two reports can be compared.
+/// Returns a selection's predicate as reports show it. In place of a value that stands for environment variables it has their
+/// names and the beginning of the value's checksum. By that checksum two reports can be compared.
 pub fn predicate_json(selection: &Selection) -> Value {
     let mut predicate = Bson::Document(selection.predicate.clone());
     withhold(&mut predicate, &selection.variables);

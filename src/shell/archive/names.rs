@@ -36,8 +36,8 @@ pub(super) fn collection_files(namespace: &Namespace, compression: Compression) 
 
 /// Escapes the name of a collection for a file name.
 ///
-/// Source: mongo-tools `mongodump/prepare.go`, `outputPath`: the query escape of Go, cut if it is too long. mongorestore
-/// recognises a name that was cut only by its length, and takes the full name from the metadata.
+/// Source: mongo-tools `mongodump/prepare.go`, `outputPath`: the query escape of Go, cut if it is too long. The tool
+/// mongorestore recognises a name that was cut only by its length, and takes the full name from the metadata.
 fn escape(collection: &str) -> String {
     let mut escaped = String::new();
     for byte in collection.bytes() {

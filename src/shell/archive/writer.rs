@@ -146,8 +146,8 @@ pub struct ArchiveFile {
 }
 
 impl ArchiveFile {
-    /// Creates the file. On return everything is on the disk that a restore needs to know about it. That is the file, its
-    /// metadata and its line in the journal, with all directories that lead to them.
+    /// Creates the file. On return everything is on the disk that a restore needs to know about the file. That is the file
+    /// itself, its metadata and its line in the journal, with all directories that lead to them.
     fn begin(
         disk: &dyn Disk,
         run: &Path,

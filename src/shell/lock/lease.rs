@@ -12,8 +12,8 @@
 //!
 //! # No delete takes effect under a lease of another run
 //!
-//! Let a lease be renewed by a reading R of the server's clock. Its document says R + 60 s, and no other run takes it before
-//! the server's clock shows that. Its holder uses it only until R + 50 s:
+//! Let a lease be renewed by a reading R of the server's clock. Its document says R + 60 s, and no other run takes the lease
+//! before the server's clock shows that. Its holder uses the lease only until R + 50 s:
 //!
 //! - Every delete carries a [`Fence`]: by its own clock, the server refuses it from an instant S on (`$$NOW` in the filter, read
 //!   as the statement begins). It ends it after a time M (`maxTimeMS`, counted from the arrival of the command, which is
@@ -63,8 +63,8 @@ pub(crate) static HEARTBEAT: LazyLock<Duration> = LazyLock::new(|| *LEASE / 3);
 /// Time between two looks at the documents of the leases.
 pub(crate) static LOOK: LazyLock<Duration> = LazyLock::new(|| *LEASE / 30);
 
-/// Age at which the holder of a lease relies on it if its document did not exist before. It is long enough for another run to
-/// find, by two looks, that its own was removed.
+/// Age at which the holder of a lease relies on it if its document did not exist before. That is long enough for another run to
+/// find, by two looks, that its own document was removed.
 pub(crate) static CREATED: LazyLock<Duration> = LazyLock::new(|| *LEASE / 12);
 
 /// Time for which a reply is waited for after the end of a lease. With a look it is shorter than [`CREATED`], and it is a part of

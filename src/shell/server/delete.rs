@@ -136,7 +136,7 @@ impl DeleteError {
 /// Every statement repeats the predicate next to the restriction: a document whose date, ttl or filter field has changed since
 /// it was found survives. A document with the same `_id` on another shard is deleted only if it has expired too. Sending the
 /// command twice is harmless. With a fence the command takes effect only within the time of a lease, as far as the flavor can
-/// tell. On every flavor it ends when the returned future is dropped.
+/// tell. On every flavor the command ends when the returned future is dropped.
 pub(crate) async fn delete(
     deployment: &Deployment,
     selection: &Selection,

@@ -37,7 +37,7 @@
 //! - A parent whose key is null or missing has no children: null in a query is also a field that is missing. One with a list on
 //!   the path of its key stays.
 //! - Several parents may have one key that is not the `_id`: the children go with the last of them. A parent whose key changes
-//!   before it is deleted stays, and so do the children with the old one, which may be about to follow. An entry has the `_id`s
+//!   before it is deleted stays, and so do the children with the old key, which may be about to follow. An entry has the `_id`s
 //!   as well, and a key is done once one of its parents is gone.
 //!
 //! Without children none of this runs.

@@ -17,8 +17,8 @@ pub(super) fn is_contended(seed: u64) -> bool {
 }
 
 impl Scenario {
-    /// Turns the scenario into one of two runs on the same collection, the first of which loses its lease in most cases: it is
-    /// cut off, killed or suspended for longer than a lease while its deletes are on their way or at work.
+    /// Turns the scenario into one of two runs on the same collection, the first of which loses its lease in most cases. That
+    /// run is cut off, killed or suspended for longer than a lease while its deletes are on their way or at work.
     pub(super) fn contend(&mut self, random: &mut fastrand::Rng) {
         // A server that takes long for one delete, or a run of many small ones.
         let is_dropped = random.u8(..5) == 0;

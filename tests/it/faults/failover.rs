@@ -90,7 +90,7 @@ impl Sweep {
         Self::begin_with(set, client, way, options, 250).await
     }
 
-    /// Does the same with deletes that take this many milliseconds.
+    /// Starts a sweep whose deletes take this many milliseconds, and waits until it deletes.
     async fn begin_with(set: &ReplicaSet, client: &Client, way: Way, options: &str, millis: i32) -> Self {
         until_whole(set, client).await;
         let filled = Filled::new(client, way, EXPIRED).await.expect("an insert");

@@ -79,7 +79,7 @@ fn any(document: &Document, path: &[String], with_elements: bool, holds: &mut dy
     }
 }
 
-/// Does the same for an array on the way.
+/// Tells whether a condition holds for one of the values that the path leads to inside an array on the way.
 fn any_inside(items: &[Bson], path: &[String], with_elements: bool, holds: &mut dyn FnMut(Option<&Bson>) -> bool) -> bool {
     let position = position(&path[0]);
     items.iter().enumerate().any(|(at, item)| {

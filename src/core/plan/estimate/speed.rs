@@ -6,9 +6,9 @@ use crate::core::plan::{ChildRule, SweepRule};
 /// Documents per second that a sweep deletes from a collection with so many indexes besides the one on the `_id`.
 const SPEEDS: [(usize, f64); 4] = [(1, 87_000.0), (2, 69_000.0), (4, 44_000.0), (6, 21_000.0)];
 
-/// Part of that speed for a collection that is larger than the cache. It is a sixth in the order of the storage, a fourteenth
-/// along an index whose dates are in another order. Measured with 400,000 documents of 1 kB, half of them expired, in a cache
-/// of 256 MiB.
+/// Part of the speeds above for a collection that is larger than the cache. That part is a sixth in the order of the storage, a
+/// fourteenth along an index whose dates are in another order. Measured with 400,000 documents of 1 kB, half of them expired,
+/// in a cache of 256 MiB.
 const BEYOND_CACHE: f64 = 0.1;
 
 /// Bytes of a document that are part of the speeds above, and the seconds for each further one. A document is read before it is

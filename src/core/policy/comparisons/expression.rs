@@ -201,8 +201,8 @@ impl Expressions {
         self.found.push(Compared { reads, having, having_any, ..compared });
     }
 
-    /// Returns an expression for the look at its types. It is without values that stand in for the values of a document, and
-    /// without an error where a document has another type than the operator takes.
+    /// Returns the form of an expression for the look at its types. In that form no values stand in for the values of a
+    /// document, and there is no error where a document has another type than the operator takes.
     fn sure(&self, expression: &Bson) -> Bson {
         let Bson::Document(parts) = expression else { return expression.clone() };
         let Some((operator, operand)) = parts.iter().next() else { return expression.clone() };

@@ -14,8 +14,8 @@ pub(crate) const FENCE_BYTES: usize = 180;
 /// that are gone.
 ///
 /// `$$NOW` is read once per statement, as it begins, and the condition is then a constant to the planner. No document is
-/// compared with it, and the plan stays the same (seen with 6.0.5). A statement that is late fails before it looks for a
-/// document.
+/// compared with that constant, and the plan stays the same (seen with 6.0.5). A statement that is late fails before it looks
+/// for a document.
 pub(crate) fn in_time(fence: &Fence) -> Result<RawDocumentBuf, bson::error::Error> {
     let in_time = doc! { "$lt": ["$$NOW", fence.begins_before] };
     RawDocumentBuf::try_from(&doc! { "$expr": { "$toInt": { "$cond": [in_time, "1", TOO_LATE] } } })

@@ -39,8 +39,8 @@ pub(crate) fn any_of<'k>(keys: impl Iterator<Item = &'k KeyValues> + Clone, path
     raw::document(others().map(|(_, path)| path.as_str()).zip(&conditions))
 }
 
-/// Returns lists of the `_id`s of documents that have these shard keys, each with the condition of its keys. Returns as few
-/// lists as name at most [`MAX_KEYS`] keys each, and at most `most`.
+/// Returns lists of the `_id`s of documents that have these shard keys, each with the condition of its keys. The lists are as
+/// few as name at most [`MAX_KEYS`] keys each, and at most `most`.
 pub(crate) fn lists(
     ids: &RawList,
     keys: &[KeyValues],

@@ -244,7 +244,7 @@ async fn with_indexes(deployment: &Deployment, collection: Collection) -> Result
 /// Tells whether a bucket has times before 1970 or after 2038; `None` if the user may not look.
 ///
 /// The seconds in the `_id` of such a bucket have their first bit set. Times before 1902 and after 2106 wrap around and are not
-/// seen, and neither are those in a bucket that begins before 2038. mongod looks no closer when it opens a collection
+/// seen, and neither are those in a bucket that begins before 2038. A mongod looks no closer when it opens a collection
 /// (`src/mongo/db/timeseries/timeseries_extended_range.cpp`).
 async fn extended_times(deployment: &Deployment, buckets: &Namespace) -> Option<bool> {
     let mut first = [0; 12];
@@ -300,7 +300,7 @@ async fn look(deployment: &Deployment, listed: Collection) -> NamespaceFacts {
     }
 }
 
-/// Reads the indexes and the figures of a listed collection; `None` if it was dropped since.
+/// Reads the indexes and the figures of a listed collection; `None` if the collection was dropped since it was listed.
 async fn look_closer(deployment: &Deployment, listed: Collection, is_series: bool) -> Result<Option<(Collection, Figures)>> {
     let collection = match with_indexes(deployment, listed.clone()).await {
         // A sweep finds buckets by their `_id`; the indexes only show what the server's own TTL does.

@@ -10,9 +10,9 @@ use crate::shell::server::wire::error::Result;
 const MAX_CONFIRM_MS: i64 = 10_000;
 
 /// Returns the read concern, of a level, of a read that follows. A read of one document with read concern `linearizable` comes
-/// first. It succeeds only on a primary that a majority confirms, and its operation time is later than every write that this
-/// primary had made before. A primary that was cut off cannot have such a point in time, so that its old state is never taken
-/// for the present one (MongoDB manual, "Read Concern linearizable").
+/// first. That read succeeds only on a primary that a majority confirms, and its operation time is later than every write that
+/// this primary had made before. A primary that was cut off cannot have such a point in time, so that its old state is never
+/// taken for the present one (MongoDB manual, "Read Concern linearizable").
 ///
 /// Errors: no answer, or no majority that confirms the primary.
 pub(crate) async fn concern(deployment: &Deployment, collection: &Namespace, level: &str) -> Result<Document> {

@@ -93,9 +93,10 @@ async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>)
 /// Counts the documents of a rule's collection one by one, no further than to `enough`; `None` if the service's own count has to
 /// do.
 ///
-/// The own count of a mongod is wrong after an unclean shutdown. The count of a sharded cluster has the documents of unfinished
-/// migrations in it (MongoDB manual, "count": "Accuracy after Unexpected Shutdown", "Behavior on Sharded Clusters"). A service
-/// that keeps no such count was counted before, and one that bills requests charges every document that a count loads.
+/// The own count of a mongod is wrong after an unclean shutdown (MongoDB manual, "count": "Accuracy after Unexpected
+/// Shutdown"). The count of a sharded cluster has the documents of unfinished migrations in it (same page, "Behavior on Sharded
+/// Clusters"). A service that keeps no such count was counted before, and one that bills requests charges every document that a
+/// count loads.
 pub(crate) async fn documents_up_to(
     deployment: &Deployment,
     selection: &Selection,

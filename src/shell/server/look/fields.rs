@@ -169,8 +169,8 @@ fn is_found(found: Result<Vec<RawDocumentBuf>>) -> Result<bool> {
     }
 }
 
-/// Returns a field of the first documents whose name is nearly that of a field which no document has. Returns `None` if there
-/// is none, or the path does not end at the root of a document.
+/// Returns the name of a field of the first documents that is nearly the name of a field that no document has. Returns `None`
+/// if there is no such name, or the path does not end at the root of a document.
 pub(crate) async fn similar(deployment: &Deployment, rule: &SweepRule, field: &NamedField) -> Result<Option<String>> {
     // The value of a variable may be secret, and what is near to it as well.
     if field.compared.is_some() || [&field.stored, &field.shown].into_iter().any(|path| *path != field.path) {

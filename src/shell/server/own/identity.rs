@@ -7,8 +7,8 @@ use bson::{Document, doc};
 use crate::base::values::raw::RawValue;
 use crate::shell::server::delete::shard_key;
 
-/// The `_id` of a document, and in a sharded collection its shard key with it. There an `_id` is unique on each shard only
-/// (MongoDB manual, "Unique Indexes", "Sharded Clusters"; Azure Cosmos DB (RU): per shard key).
+/// The `_id` of a document, and in a sharded collection its shard key with it. In a sharded collection an `_id` is unique on
+/// each shard only (MongoDB manual, "Unique Indexes", "Sharded Clusters"; Azure Cosmos DB (RU): per shard key).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Identity {
     /// The paths of the shard key, without the `_id`; empty if the `_id` is unique.

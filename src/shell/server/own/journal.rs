@@ -1,8 +1,8 @@
 //! The journal of the parents whose children are yet to be deleted.
 //!
 //! An entry is a document with `_id`, `namespace` (of the parents), `rule`, `run`, `at` (the server's time), `field` and
-//! `parents`. The last is a list of the keys, which are the values that the parents have in that field. Where these are not
-//! their `_id`s, `ids` has those, in the same order. `children` are the collections whose children are yet to be deleted, each
+//! `parents`. The list `parents` has the keys of the parents, which are their values in that field. Where the keys are not the
+//! `_id`s, `ids` has the `_id`s, in the same order. `children` are the collections whose children are yet to be deleted, each
 //! with the field that names the parent. The entry is removed with the last of them.
 //!
 //! Only the run that holds the lease on the namespace of the parents, in the same collection, uses its entries. A delete of

@@ -1,5 +1,5 @@
 //! Stretches of an ordered key, one after another, each guessed to cost about so many request units. A command on a stretch
-//! loads each document once, and none costs more than the service can serve in its time.
+//! loads each document once, and no command costs more than the service can serve in its time.
 //!
 //! The guess decides only the cost. Whatever the keys are, the stretches together cover everything up to the last key.
 

@@ -3,11 +3,11 @@
 //! Every delete command carries all keys that are held, as `{key: {$nin: [...]}}` next to the whole predicate of its rule. The
 //! server compares, so that equality is MongoDB's own: numbers of all types, lists of which one element is held, the collation
 //! of the collection. Nothing is known of a document before it is deleted, and one whose key changes to a held one on the way
-//! stays. (Looking up the keys of a batch first, and naming the keys that may go, costs more than the list. The server takes 10
-//! ms for 100,000 keys in its own order, which is why [`KeyList`] has them so. Every document would be read twice. Naming the
-//! keys that a pass has seen would let too much go. A document whose key has since become a list of a seen and a held one, or
-//! is a regular expression. Sets in `$expr` take seconds.) A statement for documents in a state in which they were found
-//! without a hold names only the holds that have come since.
+//! stays. (Looking up the keys of a batch first, and naming the keys that may go, costs more than the list: every document
+//! would be read twice. The server takes 10 ms for 100,000 keys in its own order, which is why [`KeyList`] has them so. Naming
+//! the keys that a pass has seen would let too much go. A document would go whose key has since become a list of a seen and a
+//! held one, or is a regular expression. Sets in `$expr` take seconds.) A statement for documents in a state in which they were
+//! found without a hold names only the holds that have come since.
 //!
 //! # A hold that a majority knew of 20 s before a delete begins is respected
 //!

@@ -26,9 +26,9 @@ pub(crate) enum Overload {
 /// Recognises an overload by the code and the message of an error.
 ///
 /// Sources: Microsoft, "Troubleshoot common issues in Azure Cosmos DB for MongoDB" (16500, 50); MicrosoftDocs/azure-docs#69351
-/// and Azure/cosmos-explorer `MongoProxyClient.ts` (16500 with RetryAfterMs); microsoft/FluidFramework `mongoError` (50, 1, 16);
-/// microsoft/vscode-documentdb `DocumentDbStreamingWriter.ts` (429); mongo `src/mongo/base/error_codes.yml`,
-/// TemporarilyUnavailable (365).
+/// and Azure/cosmos-explorer `MongoProxyClient.ts` (16500 with RetryAfterMs). Further sources: microsoft/FluidFramework
+/// `mongoError` (50, 1, 16); microsoft/vscode-documentdb `DocumentDbStreamingWriter.ts` (429); mongo
+/// `src/mongo/base/error_codes.yml`, TemporarilyUnavailable (365).
 pub(crate) fn read(code: i32, message: &str) -> Option<Overload> {
     let says = |words: &str| message.contains(words);
     match code {

@@ -49,7 +49,8 @@ impl Question {
     }
 
     /// Tells from the reply whether the server is at work on the command, or on another one of this run that looks the same.
-    /// Returns `None` if the server does not show commands with their comments, as it should show at least this one.
+    /// Returns `None` if the server does not show commands with their comments, as it should show at least the command that
+    /// asks.
     pub(crate) fn answer(&self, reply: &Document) -> Option<bool> {
         let operations = reply.get_document("cursor").ok()?.get_array("firstBatch").ok()?;
         let mut operations = operations.iter().filter_map(Bson::as_document);

@@ -31,7 +31,7 @@ const MAX_RUNNING_TIME: Duration = Duration::from_secs(24 * 3600);
 ///
 /// The command runs in a task of its own, because the driver's futures should not be dropped half-way (its README,
 /// "Cancellation safety"). A command whose reply is lost is dropped all the same, and so is one that ends when it is no longer
-/// awaited. The driver then closes its connection, on which nothing can be sent any more (mongo-rust-driver 3.8
+/// awaited. The driver then closes the connection of the command, on which nothing can be sent any more (mongo-rust-driver 3.8
 /// `cmap/worker.rs`, `check_in`).
 pub(crate) async fn reply_in_time<T, F>(
     (patience, ends_unawaited): (Patience, bool),

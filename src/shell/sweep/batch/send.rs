@@ -35,8 +35,8 @@ pub(crate) struct Sent {
 }
 
 /// Sends delete commands until everything that the restriction names is done or has failed for good, the sweep ends, or the
-/// lease is over. A reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost. One
-/// that is outstanding when the lease ends counts as lost soon after. `parents` are the parents of the children that the
+/// lease is over. A reply that is outstanding when the sweep ends is waited for a little longer, and then counts as lost. A
+/// reply that is outstanding when the lease ends counts as lost soon after. `parents` are the parents of the children that the
 /// restriction names.
 pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, parents: Option<&Parents>) -> Sent {
     let RuleSweep { deployment, rule, write_concern, grant, .. } = sweep;
@@ -72,7 +72,7 @@ pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
             },
         };
         // The process may be suspended between any two steps, and the command may wait for a server or a connection. What goes
-        // out under the lease ends with it on the server as well.
+        // out under the lease ends with the lease on the server as well.
         if let Some(gone) = sweep.pause.gone() {
             // All that was waited for, and read, is asked again after it.
             let begun = Instant::now();
@@ -161,9 +161,9 @@ pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
     Sent { is_sent, is_cut_short, out_of_lease, latency, result }
 }
 
-/// Has the lease renewed and the holds read at once, after the server found a delete late. Its clock may have been set forward.
-/// Then it finds every delete late that relies on an earlier reading. A look at parents is repeated before each command in any
-/// case.
+/// Has the lease renewed and the holds read at once, after the server found a delete late. The clock of the server may have
+/// been set forward. Then the server finds every delete late that relies on an earlier reading. A look at parents is repeated
+/// before each command in any case.
 async fn read_again(sweep: &RuleSweep) {
     let lease = async {
         if let Some(lease) = &sweep.lease {

@@ -15,9 +15,9 @@ use crate::shell::server::wire::error::ServerError;
 const ABSENT_AT_ONCE: usize = 1000;
 
 impl ParentSweep<'_> {
-    /// Deletes the orphans, if the rule asks for it. By the times in their ObjectIds none of that parent is younger than
-    /// [`parents::ORPHAN_SECONDS`], so that none belongs to an upload in flight. They go within what the parents have left of
-    /// the limits.
+    /// Deletes the orphans, if the rule asks for it. By the times in their ObjectIds no orphan of the same parent is younger
+    /// than [`parents::ORPHAN_SECONDS`], so that none belongs to an upload in flight. They go within what the parents have left
+    /// of the limits.
     ///
     /// Errors: the end of the sweep, if it comes earlier, or the reason why no child may be taken for an orphan any more.
     pub(super) async fn delete_orphans(&mut self) -> Result<(), End> {

@@ -1,5 +1,6 @@
-//! Stretches of the date along its index, or of the `_id` without one, for services that bill each document that a command
-//! loads. Each is deleted by one command, which loads every document once. How many documents it holds is not known before.
+//! Stretches of the date along its index, or of the `_id` without an index, for services that bill each document that a command
+//! loads. Each stretch is deleted by one command, which loads every document once. How many documents a stretch holds is not
+//! known before.
 
 use std::sync::atomic::Ordering;
 

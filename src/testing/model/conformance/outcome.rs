@@ -69,7 +69,7 @@ pub(super) fn shown(value: &Bson) -> String {
     format!("{value:?}")
 }
 
-/// Returns the result of an aggregation with its least and greatest values, if they are numbers, without their types: which of
+/// Returns the result of an aggregation with its least and greatest values, if they are numbers, without their types. Which of
 /// several equal numbers is kept depends on the engine in which a server runs the stage.
 fn with_comparable_ends(value: Bson) -> Bson {
     match value {

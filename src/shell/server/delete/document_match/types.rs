@@ -34,8 +34,8 @@ pub(super) enum FieldType {
 }
 
 impl Types {
-    /// Returns the types of a document; `None` if it is not valid BSON, or has a name twice. mongod compares the first value of
-    /// that name twice, and the second never.
+    /// Returns the types of a document; `None` if it is not valid BSON, or has a name twice. Of such a name mongod compares the
+    /// first value twice, and the second never.
     pub(super) fn of(document: &RawDocument) -> Option<Self> {
         let mut walk = TypeWalk { deepest: 0, has_code_scope: false };
         let compared = walk.document(document, 0)?;

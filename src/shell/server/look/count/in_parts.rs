@@ -1,5 +1,5 @@
 //! Counts on a service that bills every document that a count loads, and gives up a command that costs more than a minute of
-//! the throughput. They go stretch by stretch, or page by page where stretches cannot be guessed.
+//! the throughput. The counts go stretch by stretch, or page by page where stretches cannot be guessed.
 
 use bson::doc;
 

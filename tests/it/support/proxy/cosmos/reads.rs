@@ -137,7 +137,8 @@ impl Account {
         charges::loaded(upstream, place, &served, &self.containers.shard_key(namespace)).await
     }
 
-    /// Does the same with the `_id`s under which mongod holds them.
+    /// Returns the documents that a command with this filter loads if it goes through all of them, with the `_id`s under which
+    /// mongod holds them.
     pub(super) async fn loaded_stored(
         &self,
         upstream: &mut Upstream,
