@@ -1,8 +1,7 @@
 //! Mistakes in a connection string are named: another replica set, a host or a port that is not there, and how long that takes.
 
-use std::net::TcpListener;
-
 use crate::support::mongod::Mongod;
+use crate::support::ports::ClosedPort;
 use crate::support::replica_set::ReplicaSet;
 use crate::support::site::{Site, assert_silent_about};
 use crate::support::sweeper::{Ran, sweeper};
@@ -16,11 +15,6 @@ fn assert_said(ran: &Ran, said: &[&str]) {
         assert!(ran.stderr.contains(part), "{part:?}: {ran:?}");
     }
     assert_silent_about(ran, &["firewalls", "Kind:", "os error"]);
-}
-
-/// Returns a port where nothing listens.
-fn closed_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
 }
 
 #[tokio::test]
@@ -41,22 +35,22 @@ async fn another_replica_set_than_the_one_that_is_asked_for_is_named() {
 
 #[tokio::test]
 async fn a_host_that_has_no_address_and_a_port_where_nothing_listens_are_told_apart() {
-    let (site, port) = (Site::new(), closed_port());
+    let (site, closed) = (Site::new(), ClosedPort::new());
     let of = |host: &str| format!("mongodb://user:Sesame@{host}/?serverSelectionTimeoutMS=1000");
     let ran = site.run(&of("nowhere.invalid:27017"), RULES, &["sweep"]).await;
     assert_said(&ran, &["nowhere.invalid:27017: the name cannot be resolved", "hint: check how the host is written"]);
     assert_silent_about(&ran, &["Sesame"]);
-    let ran = site.run(&of(&format!("127.0.0.1:{port}")), RULES, &["sweep"]).await;
-    let said = format!("(1 s): 127.0.0.1:{port}: connection refused: nothing listens there");
+    let ran = site.run(&of(&format!("127.0.0.1:{}", closed.port)), RULES, &["sweep"]).await;
+    let said = format!("(1 s): 127.0.0.1:{}: connection refused: nothing listens there", closed.port);
     assert_said(&ran, &[&said, "hint: check host and port"]);
 }
 
 /// The time comes from the message; no clock is read here.
 #[tokio::test]
 async fn a_person_at_a_terminal_is_told_what_is_tried_and_waits_for_five_seconds() {
-    let site = Site::new();
+    let (site, closed) = (Site::new(), ClosedPort::new());
     let policy = site.policy("", RULES);
-    let uri = format!("mongodb://127.0.0.1:{}/", closed_port());
+    let uri = format!("mongodb://127.0.0.1:{}/", closed.port);
     let command = |uri: &str| {
         let mut command = sweeper(&["sweep", "--yes", "--uri", uri, "--policy"]);
         command.arg(&policy);

@@ -11,6 +11,7 @@ pub(crate) mod mongod;
 pub(crate) mod native;
 pub(crate) mod oracle;
 pub(crate) mod page;
+pub(crate) mod ports;
 pub(crate) mod proxied;
 pub(crate) mod proxy;
 pub(crate) mod reference;
