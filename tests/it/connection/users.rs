@@ -168,7 +168,7 @@ async fn a_listener_that_is_no_mongodb_is_given_up() {
     let rules = "  - {namespace: a.b, field: at, expireAfter: 1h}\n";
     let closed = ClosedPort::new();
     let ports = [closed.port, listener(b""), listener(b"HTTP/1.1 400 Bad Request\r\n\r\n")];
-    let said_of = ["connection refused: nothing listens there", "", ""];
+    let said_of = ["connection refused: nothing listens there", "something listens there", "does not speak MongoDB's protocol"];
     for ((port, what), why) in ports.into_iter().zip(["closed", "silent", "a web server"]).zip(said_of) {
         // That the run ends at all shows that the wait is bounded.
         let uri = format!(
