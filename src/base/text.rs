@@ -6,6 +6,8 @@ use bson::Bson;
 use indicatif::{BinaryBytes, HumanCount};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use textwrap::WordSeparator;
+use textwrap::core::Word;
 
 /// Formats a number with grouped digits: `1,234,567`.
 pub fn count(number: u64) -> String {
@@ -100,8 +102,8 @@ pub fn page(lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
 /// Width of text whose reader's width is unknown: mails, and files.
 pub const MAIL_WIDTH: usize = 80;
 
-/// Breaks a line at 80 columns, for mails and terminals, and begins the further lines with `indent`. Names and instants stay
-/// whole.
+/// Breaks a line at 80 columns, for mails and terminals, and begins the further lines with `indent`. Names, instants, and
+/// numbers with their units stay whole.
 pub fn fold(text: &str, indent: &str) -> Vec<String> {
     fold_to(text, indent, MAIL_WIDTH)
 }
@@ -111,9 +113,26 @@ pub fn fold_to(text: &str, indent: &str, width: usize) -> Vec<String> {
     let options = textwrap::Options::new(width)
         .subsequent_indent(indent)
         .break_words(false)
-        .word_separator(textwrap::WordSeparator::AsciiSpace)
+        .word_separator(WordSeparator::Custom(words))
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
     textwrap::wrap(&clean(text), options).into_iter().map(Cow::into_owned).collect()
+}
+
+/// Splits a line at its blanks, but not before the unit of a number.
+fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
+    const UNITS: [&str; 9] = ["%", "ms", "s", "h", "d", "B", "KiB", "MiB", "GiB"];
+    let mut begins = vec![0];
+    let (mut end, mut is_number) = (0, false);
+    for word in WordSeparator::AsciiSpace.find_words(line) {
+        let is_unit = UNITS.contains(&word.trim_end_matches([',', ';', '.', ':', ')']));
+        if end > 0 && !(is_number && is_unit) {
+            begins.push(end);
+        }
+        is_number = word.ends_with(|c: char| c.is_ascii_digit());
+        end += word.len() + word.whitespace.len();
+    }
+    let ends = begins.iter().skip(1).copied().chain([line.len()]).collect::<Vec<_>>();
+    Box::new(begins.into_iter().zip(ends).map(|(begin, end)| Word::from(&line[begin..end])))
 }
 
 /// Formats an `_id` from a report, safe to print: as mongosh shows it if it has one of the usual types, otherwise as Extended
@@ -247,6 +266,19 @@ mod tests {
         assert_eq!(clean_json("{\n  \"é\": 1\n}"), "{\n  \"é\": 1\n}");
         assert_eq!(page(["a\nerror: b", ""]), "a\\u{a}error: b\n\n");
         assert_eq!(fold("a\rb", ""), ["a\\u{d}b"]);
+    }
+
+    #[test]
+    fn a_number_and_its_unit_stay_on_one_line() {
+        let text = "  deletes at 5.31 MiB, or 50.0 % of 12 documents s";
+        for width in 1..60 {
+            let lines = fold_to(text, " ", width);
+            let is_whole = |part: &str| lines.iter().any(|line| line.contains(part));
+            assert!(is_whole("5.31 MiB,") && is_whole("50.0 %"), "{width}: {lines:?}");
+            assert_eq!(lines.join(" ").split_whitespace().collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
+        }
+        assert_eq!(fold_to("at 5.31 MiB", "  ", 8), ["at", "  5.31 MiB"]);
+        assert_eq!(fold_to("of 12 documents", "  ", 6), ["of 12", "  documents"]);
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn advice(rule: &Rule) -> Vec<String> {
         advice.push("neither `maxDeletes` nor `maxDeletePercent`: no limit would stop a wrong date or filter".to_owned());
     }
     if rule.expire_after_seconds == Some(0) && rule.ttl_field.is_none() {
-        advice.push("`expireAfterSeconds: 0`: documents expire at the very date in the field".to_owned());
+        advice.push("a lifetime of 0: documents expire at the very date in the field".to_owned());
     }
     if rule.family.as_ref().is_some_and(|family| family.orphans) {
         advice.push(

@@ -30,7 +30,7 @@ pub(super) fn command(options: &Common, args: &DiffArgs) -> anyhow::Result<u8> {
     let diff = diff((&name(&args.old), &old), (&name(&args.new), &new), !options.only.is_empty());
     let text = match output.format {
         Format::Csv => to_csv(&diff),
-        _ => output.json_or_text(&diff, |diff| to_text(diff, output.look(options).colored)),
+        _ => output.json_or_text(&diff, |diff| to_text(diff, output.look(options))),
     };
     output.write("the comparison", &text)?;
     Ok(if args.detailed_exitcode && !diff.changes.is_empty() { exit::FOUND } else { exit::DONE })

@@ -32,7 +32,7 @@ pub(super) async fn command(options: &Common, args: &HistoryArgs, id: &str) -> a
     session.need_uri()?;
     let history = session.stop.or_fail("nothing was read", read(&session, args, &namespace)).await?;
     let unicode = !output.is_stdout() || !std::io::stdout().is_terminal() || is_utf8();
-    let text = render(&history, output.format, unicode, output.look(options).colored);
+    let text = render(&history, output.format, unicode, output.look(options));
     output.write("the history", &text)?;
     Ok(exit::DONE)
 }

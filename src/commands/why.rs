@@ -1,6 +1,7 @@
 //! `sweeper why`: explains why one document is deleted or kept. Reads only.
 
 use std::collections::BTreeSet;
+use std::io::{self, IsTerminal};
 
 use bson::{Bson, Document};
 
@@ -43,7 +44,9 @@ pub(super) async fn command(options: &Common, args: &WhyArgs, id: &str) -> anyho
     let parents = parents(&session.policy, &args.namespace);
     session.options.only.extend(parents);
     let report = explain(&session, args, &ids).await?;
-    let text = output.json_or_text(&report, why::render);
+    // Lines are whole for programs that look for words in them.
+    let width = if io::stdout().is_terminal() { output.look(options).width } else { usize::MAX };
+    let text = output.json_or_text(&report, |report| why::render(report, width));
     output.write("the explanation", &text)?;
     Ok(exit::DONE)
 }

@@ -176,6 +176,7 @@ mod report {
     mod html;
     mod html_hostile;
     mod metrics;
+    mod narrow;
     mod outputs;
     mod same_numbers;
 }

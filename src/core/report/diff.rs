@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::aligned::{align, bold};
 use super::csv::{known, lines};
-use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION, json};
+use super::{PolicyReport, Report, RuleReport, SCHEMA_VERSION, TableStyle, json};
 use crate::base::instant::Instant;
-use crate::base::text::{clean, count, fold};
+use crate::base::text::{count, fold_to};
 use crate::core::audit::figures::AuditReport;
 
 /// Values that not every command measures.
@@ -270,11 +270,12 @@ pub fn to_csv(diff: &Diff) -> String {
 }
 
 /// Renders a comparison as text, with one line for each change below the name of its rule; the text ends with a newline.
-pub fn to_text(diff: &Diff, colored: bool) -> String {
+pub fn to_text(diff: &Diff, look: TableStyle) -> String {
+    let TableStyle { colored, width, .. } = look;
     let mut lines = Vec::new();
     for (word, side) in [("old", &diff.old), ("new", &diff.new)] {
         let as_of = side.as_of.map_or_else(|| "-".to_owned(), |as_of| as_of.to_string());
-        lines.push(clean(&format!("{word} {}: as of {as_of}, run {}", side.path, side.run_id)));
+        lines.extend(fold_to(&format!("{word} {}: as of {as_of}, run {}", side.path, side.run_id), "  ", width));
     }
     let rows: Vec<[String; 2]> = diff.changes.iter().map(|change| [change.key.clone(), changed(change)]).collect();
     let mut title = None;
@@ -285,7 +286,7 @@ pub fn to_text(diff: &Diff, colored: bool) -> String {
             lines.push(bold(&of_change.clone().unwrap_or_default(), colored));
             title = of_change;
         }
-        lines.extend(fold(&format!("  {line}"), "    "));
+        lines.extend(fold_to(&format!("  {line}"), "    ", width));
     }
     if diff.changes.is_empty() {
         lines.push(String::new());

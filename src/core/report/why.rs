@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use bson::{Bson, DateTime, Document};
 use serde::Serialize;
 use serde_json::Value;
+use textwrap::core::display_width;
 
 use super::ServerReport;
 use super::aligned::align;
 use crate::base::instant::Instant;
-use crate::base::text::{self, clean, page};
+use crate::base::text::{self, clean, fold_to, page};
 use crate::core::audit::figures::PARENT_FIELD;
 use crate::core::plan::SweepRule;
 use crate::core::plan::judgement::{ChildrenWhy, Judgement};
@@ -232,19 +233,22 @@ impl RuleWhy {
     }
 }
 
-/// Renders the report as text; it ends with a newline.
-pub fn render(report: &WhyReport) -> String {
+/// Renders the report as text of this width; it ends with a newline. `_id`s and values are not broken.
+pub fn render(report: &WhyReport, width: usize) -> String {
     let server = &report.server;
     let place = server.name.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
-    let mut lines = vec![
+    let head = [
         format!("{} with the `_id` {}", report.namespace, text::id(&report.id)),
         format!("{} {} at {}{place}, judged at {}", server.flavor, server.version, server.hosts.join(", "), report.as_of),
     ];
+    let mut lines: Vec<String> = head.iter().flat_map(|line| fold_to(line, "  ", width)).collect();
     let by_rules = report.rules.iter().map(|rule| (&rule.rule, &rule.verdict, details(rule)));
     let by_parents = report.child_of.iter().map(|child| (&child.rule, &child.verdict, child.details()));
     for (rule, verdict, details) in by_rules.chain(by_parents) {
-        lines.extend([String::new(), format!("{rule}: {verdict}")]);
-        lines.extend(align(&details, |_| false).into_iter().map(|line| format!("  {line}")));
+        lines.push(String::new());
+        lines.extend(fold_to(&format!("{rule}: {verdict}"), "  ", width));
+        let below = " ".repeat(4 + details.iter().map(|[name, _]| display_width(name)).max().unwrap_or(0));
+        lines.extend(align(&details, |_| false).iter().flat_map(|line| fold_to(&format!("  {line}"), &below, width)));
     }
     page(lines)
 }

@@ -3,6 +3,7 @@
 pub(crate) mod detached;
 pub(super) mod heard;
 mod invalid;
+mod listening;
 pub(super) mod obstacle;
 pub(crate) mod recognise;
 pub(crate) mod uri;
@@ -97,11 +98,16 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     let patience = first_patience(&options, command_timeout);
     let driver = |options| Driver::new(options).map_err(|cause| unreadable(&shown, &prepared.uri, &cause));
     let transport: Arc<dyn Transport> = Arc::new(driver(options.clone())?);
-    let asked = tried(&shown, limit, || heard.is_hopeless(), ask(transport.as_ref(), patience, seeds, by_name)).await;
+    let asked = tried(&shown, limit, || heard.is_hopeless(), ask(transport.as_ref(), patience, seeds.clone(), by_name)).await;
     let (facts, time) = match asked {
         Some(facts) => (facts, options.server_selection_timeout.unwrap_or(SELECTION_TIME)),
         None => (Err(ServerError::new(FailureStage::Unreachable, NO_SERVER.into())), TERMINAL_TIME),
     };
+    if facts.as_ref().is_err_and(ServerError::is_unreachable) {
+        for (address, cause) in listening::look(heard.silent(&seeds)).await {
+            heard.failed(address, cause);
+        }
+    }
     let facts = facts.map_err(|cause| cannot_connect(&shown, with, &explained(cause, &heard, time, &shown)))?;
     let billing = match facts.capabilities.request_charge {
         true => {
@@ -256,11 +262,15 @@ fn is_ambiguous(shown: &str) -> bool {
 fn cannot_connect(shown: &str, with: With, cause: &ServerError) -> Failure {
     let failure = Failure::cannot_run(format!("connecting to `{shown}`: {cause}; nothing was deleted"));
     match cause.obstacle() {
-        // A connection that breaks later is no matter of the connection string.
+        // A connection that breaks later is no matter of the connection string, but what answers in another way may be.
+        Some(obstacle @ (ConnectObstacle::OtherProtocol | ConnectObstacle::UnreadableReply)) => {
+            failure.hint(obstacle.hint(with.tls))
+        }
         Some(obstacle) if !cause.is_reply_lost() => failure.hint(obstacle.hint(with.tls)),
         _ if cause.is_unauthorized() && !with.user => {
             failure.hint("the server asks for a user; name one in the connection string")
         }
+        _ if cause.is_timeout() => failure.hint("the server answers heartbeats, but no command: look at its load and at its log"),
         _ if cause.is_unreachable() => failure
             .hint("check host and port, that the server runs, and that firewalls and access lists let this machine through"),
         _ => failure,
@@ -306,6 +316,7 @@ mod tests {
         let unreachable = |obstacle| ServerError::new(FailureStage::Unreachable, "nobody".into()).with_obstacle(obstacle);
         let reported = |code| ServerError::reported(code, "no", "");
         let reset = ServerError::new(FailureStage::Network, "reset".into());
+        let unreadable = ServerError::invalid_reply("broken").with_obstacle(Some(ConnectObstacle::UnreadableReply));
         for (cause, user, part) in [
             (unreachable(None), true, Some("check host and port")),
             (unreachable(Some(ConnectObstacle::WireVersion)), true, Some("upgrade the account's API version")),
@@ -314,6 +325,8 @@ mod tests {
             (reported(codes::AUTHENTICATION_FAILED), true, Some("check user, password")),
             (reported(codes::UNAUTHORIZED), false, Some("asks for a user")),
             (reported(codes::UNAUTHORIZED), true, None),
+            (unreadable, true, Some("what lies in between")),
+            (ServerError::timeout(TERMINAL_TIME), true, Some("answers heartbeats, but no command")),
             (reset.with_obstacle(Some(ConnectObstacle::Closed)), true, None),
         ] {
             let failure = cannot_connect("mongodb://h", With { user, tls: false }, &cause);

@@ -235,14 +235,20 @@ fn command(
     })
 }
 
-/// Reads a reply. Its `n` counts even if there are errors: other statements than a failed one have been carried out.
+/// Reads a reply. Its `n` counts even if there are errors: other statements than a failed one have been carried out. A reply
+/// without `n` leaves open what was deleted.
 pub(crate) fn read(reply: &Document) -> Reply {
     let concern = ServerError::of_write_concern(reply);
     let unconfirmed = concern.is_some();
+    let deleted = count_in(reply, "n");
     let error = match (ServerError::of_write(reply), concern) {
         (Some(cause), _) => Some(DeleteError::of_statement(&cause)),
+        (None, None) if deleted.is_none() => {
+            let why = "the reply cannot be read: it does not say how much was deleted";
+            Some(DeleteError::of_statement(&ServerError::invalid_reply(why)))
+        }
         (None, concern) => concern.as_ref().map(DeleteError::of_write_concern),
     };
     let election = reply.get_object_id("electionId").ok();
-    Reply { deleted: count_in(reply, "n").unwrap_or(0), unconfirmed, election, error }
+    Reply { deleted: deleted.unwrap_or(0), unconfirmed, election, error }
 }

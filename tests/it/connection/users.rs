@@ -1,9 +1,7 @@
 //! Users, passwords and hosts: who connects, and which errors are shown if the connection fails. No output ever contains the
 //! password.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
-
+use crate::support::ports::{ClosedPort, listener};
 use crate::support::site::{Secured, Site, assert_silent_about, encoded, secured};
 use crate::support::sweeper::{Ran, id_set, ids, run, sweeper};
 use mongodb::Database;
@@ -168,9 +166,9 @@ async fn the_policy_takes_the_connection_string_from_the_environment() {
 async fn a_listener_that_is_no_mongodb_is_given_up() {
     let site = Site::new();
     let rules = "  - {namespace: a.b, field: at, expireAfter: 1h}\n";
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
-    let ports = [closed, listener(b""), listener(b"HTTP/1.1 400 Bad Request\r\n\r\n")];
-    let said_of = ["connection refused: nothing listens there", "", ""];
+    let closed = ClosedPort::new();
+    let ports = [closed.port, listener(b""), listener(b"HTTP/1.1 400 Bad Request\r\n\r\n")];
+    let said_of = ["connection refused: nothing listens there", "something listens there", "does not speak MongoDB's protocol"];
     for ((port, what), why) in ports.into_iter().zip(["closed", "silent", "a web server"]).zip(said_of) {
         // That the run ends at all shows that the wait is bounded.
         let uri = format!(
@@ -182,28 +180,6 @@ async fn a_listener_that_is_no_mongodb_is_given_up() {
         assert!(said.iter().all(|part| ran.stderr.contains(part)), "{what}: {ran:?}");
         assert_silent_about(&ran, &["Sesame", "user:", "Kind:", "labels"]);
     }
-}
-
-/// Listens on a free port and sends every client the same answer; an empty answer keeps the connection open without a word.
-fn listener(answer: &'static [u8]) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = listener.local_addr().expect("an address").port();
-    // The thread ends with the process.
-    std::thread::spawn(move || {
-        for connection in listener.incoming().flatten() {
-            std::thread::spawn(move || {
-                let mut connection = connection;
-                let mut asked = [0; 1024];
-                while connection.read(&mut asked).is_ok_and(|read| read > 0) {
-                    if !answer.is_empty() {
-                        let _ = connection.write_all(answer);
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    port
 }
 
 #[tokio::test]

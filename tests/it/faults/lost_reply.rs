@@ -69,6 +69,19 @@ async fn the_last_batch_is_given_up_like_any_other() {
 }
 
 #[tokio::test]
+async fn a_reply_that_does_not_say_how_much_was_deleted_is_not_read_as_nothing() {
+    let proxied = Proxied::new(Service::Mongos, 10).await;
+    proxied.proxy.faults().next("delete", 1, Fault::Answer { reply: doc! { "ok": 1.0 }, done: true });
+    let ran = proxied.case.run(RULE, &["sweep", "--format", "json"]).await;
+    let json: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|cause| panic!("{cause}: {ran:?}"));
+    let rule = &json["rules"][0];
+    let found = ["status", "deletedCount", "uncertain"].map(|key| rule[key].clone());
+    assert_eq!((ran.code, found), (Some(3), [json!("failed"), json!(0), json!(true)]), "{ran:?}");
+    assert!(ran.stdout.contains("the reply cannot be read: it does not say how much was deleted"), "{ran:?}");
+    assert_eq!(proxied.case.ids("c").await, id_set(5..10));
+}
+
+#[tokio::test]
 async fn a_delete_that_arrives_after_the_end_of_its_run_spares_what_has_moved() {
     let mut proxied = Proxied::new(Service::Mongos, 10).await;
     proxied.case.uri += "?socketTimeoutMS=60000";

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use crate::support::faults::{
     alone, dated, days, end, fail_commands, heal, pause_deletes, resume_deletes, slow_down, start, until_running,
 };
+use crate::support::ports::ClosedPort;
 use crate::support::sweeper::{Case, Ran, Report, id_set, ids, run};
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
@@ -31,8 +32,8 @@ fn read(ran: Ran) -> Report {
 #[tokio::test]
 async fn a_server_that_is_down_is_an_error_in_one_line_and_a_hint() {
     let mut case = Case::new().await;
-    // Nothing listens on a port that was free a moment ago.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let closed = ClosedPort::new();
+    let port = closed.port;
     case.uri = format!("mongodb://127.0.0.1:{port}/?serverSelectionTimeoutMS=500");
     for args in [&["sweep"][..], &["sweep", "-q"], &["sweep", "--dry-run"], &["check", "--connect"]] {
         let ran = case.run(RULE, args).await;

@@ -79,8 +79,8 @@ async fn a_check_of_the_policy_alone_says_that_nothing_was_contacted() {
     let expected = "\
 ok       app.c
 ok       series  app.weather
-         warning: `expireAfterSeconds: 0`: documents expire at the very date in
-         the field
+         warning: a lifetime of 0: documents expire at the very date in the
+         field
          warning: no `field`: only a time-series collection can do without
 
 sweeper.yaml: 2 rules, no problem found; nothing was contacted: `--connect`

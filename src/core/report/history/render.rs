@@ -1,11 +1,11 @@
 //! History as a table, JSON, CSV or Markdown.
 
 use super::{History, RecordedRun, trend};
-use crate::base::text::{compact, count, duration, fold, page, plural};
-use crate::core::report::aligned::{self, Tone, align};
+use crate::base::text::{compact, count, duration, fold_to, page, plural};
+use crate::core::report::aligned::{self, Tone, align_within};
 use crate::core::report::csv::{lines, plain};
 use crate::core::report::markdown::escape;
-use crate::core::report::{Format, json};
+use crate::core::report::{Format, TableStyle, json};
 
 const COLUMNS: [&str; 8] = ["started (UTC)", "exit", "status", "deleted", "expired", "time", "docs/s", "remaining"];
 
@@ -16,26 +16,27 @@ const WORDS: [usize; 2] = [0, 2];
 const MAX_LETTERS: usize = 60;
 
 /// Renders the history; the text ends with a newline. `unicode` says whether the table's reader can show block characters.
-pub fn render(history: &History, format: Format, unicode: bool, colored: bool) -> String {
+pub fn render(history: &History, format: Format, unicode: bool, look: TableStyle) -> String {
     match format {
         Format::Json => json::render(history),
         Format::Csv => csv(history),
         Format::Markdown => markdown(history),
         // A history has no HTML page: the command `history` refuses the format.
-        Format::Table | Format::Html => table(history, unicode, colored),
+        Format::Table | Format::Html => table(history, unicode, look),
     }
 }
 
-fn table(history: &History, unicode: bool, colored: bool) -> String {
+fn table(history: &History, unicode: bool, TableStyle { colored, width, .. }: TableStyle) -> String {
     if history.runs.is_empty() {
         return page([format!("no run to show of {}", history.collection)]);
     }
     let rows = std::iter::once(COLUMNS.map(str::to_owned)).chain(history.runs.iter().map(cells));
-    let lines = align(&rows.collect::<Vec<_>>(), |column| !WORDS.contains(&column));
+    let rows = align_within(&rows.collect::<Vec<_>>(), |column| !WORDS.contains(&column), width);
     let tones = std::iter::once(Tone::Plain).chain(history.runs.iter().map(tone));
-    let below = summary(history, unicode).into_iter().flat_map(|line| fold(&line, "  "));
+    let lines = tones.zip(rows).flat_map(|(tone, lines)| lines.into_iter().map(move |line| (tone, line)));
+    let below = summary(history, unicode).into_iter().flat_map(|line| fold_to(&line, "  ", width));
     let head = [format!("runs in {}, the newest first", history.collection), String::new()];
-    page(head) + &aligned::table(tones.zip(lines).collect(), colored) + &page(std::iter::once(String::new()).chain(below))
+    page(head) + &aligned::table(lines.collect(), colored) + &page(std::iter::once(String::new()).chain(below))
 }
 
 fn tone(run: &RecordedRun) -> Tone {

@@ -79,7 +79,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 (fact("their size, estimated", html! { @if let Some(size) = rule.estimated_bytes { (bytes(size)) } @else { (unmeasured()) } }))
                 @if rule.expired_count != Some(0) { (fact("oldest expired", instant(rule.oldest_expired))) }
             }
-            @if let Some(holds) = &rule.holds { (fact("held", html! { (name(&kept(holds, rule.held_count, rule.held_by.as_deref().unwrap_or_default()))) })) }
+            @if let Some(holds) = &rule.holds { (fact("held", html! { (prose(&kept(holds, rule.held_count, rule.held_by.as_deref().unwrap_or_default()))) })) }
             @if report.dry_run && let Some(goes) = rule.would_delete_count {
                 (fact("would go", html! { (count(goes)) @if let Some(limit) = rule.would_delete_limit { span.muted { " (" (limit) ")" } } }))
             }
@@ -116,13 +116,13 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             @if looked_at && !check { (fact("time", html! { (duration(rule.duration_ms)) })) }
             @if looked_at || rule.native_ttl.is_some() { (fact("native TTL", native(rule.native_ttl.as_deref()))) }
             @if let Some(compared) = rule.audit.as_ref().and_then(|audit| audit.native_comparison.as_ref()) {
-                (fact("native TTL and this rule", html! { b { (compared.state) } ": " (name(&compared.detail)) }))
+                (fact("native TTL and this rule", html! { b { (compared.state) } ": " (prose(&compared.detail)) }))
             }
             @if let Some(ignored) = rule.audit.as_ref().and_then(|audit| audit.ignored_ttl_count) {
                 (fact("with a ttl that does not count", html! { (count(ignored)) }))
             }
             @for trouble in rule.audit.iter().filter_map(|audit| audit.native_troubles.as_ref()).flatten() {
-                (fact("native TTL that does nothing", html! { (name(&trouble.words())) }))
+                (fact("native TTL that does nothing", html! { (prose(&trouble.words())) }))
             }
             @if looked_at && swept(report) {
                 (fact("deleted", html! { (deleted(rule.deleted_count, rule.uncertain)) }))

@@ -66,6 +66,14 @@ impl Heard {
             .any(|server| !server.is_left_out && server.answer.as_ref().is_ok_and(|member| self.is_of_asked_set(member)))
     }
 
+    /// Returns the servers that did not answer in time: those of the connection string, and those that others named.
+    pub(crate) fn silent(&self, seeds: &[String]) -> Vec<String> {
+        let servers = self.servers.lock();
+        let unheard = seeds.iter().filter(|seed| !servers.contains_key(*seed));
+        let timed_out = servers.iter().filter(|(_, server)| server.answer.as_ref().is_err_and(ServerError::is_timeout));
+        unheard.chain(timed_out.map(|(address, _)| address)).cloned().collect()
+    }
+
     /// Says why no server could be selected within this time.
     pub(crate) fn why(&self, time: Duration) -> ServerError {
         let servers = self.servers.lock();
@@ -163,6 +171,15 @@ mod tests {
         let why = heard.why(TIME);
         assert_eq!(why.to_string(), "no suitable server answered in time (5 s): h:1, h:2: no; h:3: wrong");
         assert_eq!(why.obstacle(), Some(ConnectObstacle::HostName));
+    }
+
+    #[test]
+    fn servers_without_an_answer_are_silent_and_those_that_refuse_are_not() {
+        let heard = Heard::new(None);
+        heard.answered("a:1".into(), &member("rs0"));
+        heard.failed("b:1".into(), refused());
+        heard.failed("c:1".into(), ServerError::timeout(TIME));
+        assert_eq!(heard.silent(&["a:1", "b:1", "d:1"].map(str::to_owned)), ["d:1", "c:1"]);
     }
 
     #[test]

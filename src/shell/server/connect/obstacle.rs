@@ -12,6 +12,8 @@ pub(crate) enum ConnectObstacle {
     Authentication,
     /// Something else than a server of MongoDB answered.
     OtherProtocol,
+    /// A reply of the server is broken.
+    UnreadableReply,
     /// The server belongs to another replica set than the connection string says.
     ReplicaSet,
     /// The members of the set have names that this machine does not reach.
@@ -41,6 +43,8 @@ pub(crate) enum ConnectObstacle {
     Unresolved,
     /// Nothing listens at the address.
     Refused,
+    /// Something takes connections and does not answer.
+    Silent,
 }
 
 impl ConnectObstacle {
@@ -53,6 +57,9 @@ impl ConnectObstacle {
             }
             Self::Authentication => "check user, password and `authSource` of the connection string",
             Self::OtherProtocol => "check host and port: another program listens there",
+            Self::UnreadableReply => {
+                "check host and port, and what lies in between (proxy, gateway, firewall); the log of the server may say more"
+            }
             Self::ReplicaSet => {
                 "correct `replicaSet` in the connection string, or check that host and port belong to the set that you mean"
             }
@@ -87,6 +94,14 @@ impl ConnectObstacle {
             }
             Self::Unresolved => "check how the host is written, and that this machine can resolve it",
             Self::Refused => "check host and port, and that the server runs and listens on this address",
+            Self::Silent if with_tls => {
+                "check host and port: another program may listen there; leave out `tls=true` \
+                 if the server has no TLS, and see whether it hangs"
+            }
+            Self::Silent => {
+                "check host and port: another program may listen there; add `tls=true` \
+                 if the server accepts only TLS, and see whether it hangs"
+            }
         }
     }
 }
@@ -97,7 +112,7 @@ impl ConnectObstacle {
 pub(crate) fn known(words: &str) -> Option<(ConnectObstacle, String)> {
     use ConnectObstacle::{
         Authentication, ClientCertificate, Closed, ClosedAfterHandshake, ClosedInHandshake, NoTls, OtherProtocol, Refused,
-        Unresolved, WireVersion,
+        UnreadableReply, Unresolved, WireVersion,
     };
     if let Some((_, why)) = words.split_once("invalid peer certificate: ") {
         return Some(certificate(why));
@@ -121,6 +136,8 @@ pub(crate) fn known(words: &str) -> Option<(ConnectObstacle, String)> {
         (ClosedAfterHandshake, "the server closed the connection after the TLS handshake")
     } else if says("unexpected end of file") || says("Connection reset") || says("Broken pipe") {
         (Closed, "the server closed the connection without an answer")
+    } else if says("early eof") {
+        (UnreadableReply, "the connection was closed in the middle of a reply")
     } else if says("failed to lookup address") || says("No DNS results") {
         (Unresolved, "the name cannot be resolved")
     } else if says("Connection refused") {
@@ -207,7 +224,7 @@ mod tests {
     fn what_is_known_is_said_without_debug_text() {
         use ConnectObstacle::{
             Authority, AuthorityAsServer, Certificate, ClientCertificate, Closed, ClosedAfterHandshake, ClosedInHandshake, Dates,
-            HostName, NoTls, OtherProtocol, Refused, Unresolved,
+            HostName, NoTls, OtherProtocol, Refused, UnreadableReply, Unresolved,
         };
         for (words, obstacle, said) in [
             ("invalid peer certificate: UnknownIssuer", Authority, "not signed by an authority that is trusted here"),
@@ -251,6 +268,7 @@ mod tests {
             ("failed to lookup address information: Name or service not known", Unresolved, "cannot be resolved"),
             ("I/O error: Connection refused (os error 111)", Refused, "nothing listens there"),
             ("I/O error: No such file or directory (os error 2)", Refused, "there is no such socket"),
+            ("I/O error: early eof", UnreadableReply, "in the middle of a reply"),
             ("Invalid wire protocol opcode: 1347703880", OtherProtocol, "does not speak MongoDB's protocol"),
             ("Message length 1213486160 over maximum 48000000", OtherProtocol, "does not speak MongoDB's protocol"),
         ] {

@@ -121,6 +121,12 @@ fn n_counts_in_every_reply() {
     assert_eq!(plain, Reply { deleted: 3, unconfirmed: false, election: None, error: None });
     let election = ObjectId::from_bytes([7; 12]);
     assert_eq!(read(&doc! { "n": 3, "electionId": election, "ok": 1.0 }).election, Some(election));
+    for unclear in [doc! { "ok": 1.0 }, doc! { "n": "3", "ok": 1.0 }] {
+        let reply = read(&unclear);
+        let error = reply.error.unwrap();
+        assert!(reply.deleted == 0 && error.reply_lost && !error.retryable, "{error:?}");
+        assert!(error.message.contains("does not say how much was deleted"), "{error:?}");
+    }
     let half = read(&doc! { "n": 2.0, "ok": 1.0, "writeErrors": [{ "index": 0, "code": 189, "errmsg": "stepped down" }] });
     assert_eq!(half.deleted, 2);
     let error = half.error.unwrap();

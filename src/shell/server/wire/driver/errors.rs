@@ -37,21 +37,41 @@ fn converted(error: &Error) -> ServerError {
             .with_obstacle(Some(ConnectObstacle::Unresolved)),
         ErrorKind::InvalidTlsConfig { message, .. } => ServerError::other(format!("TLS: {}", brief(message))),
         // Concerns the connection string; the code that reads the string makes sure that no value of it is shown.
+        ErrorKind::InvalidArgument { message, .. } if is_of_length(message) => unread(message),
         ErrorKind::InvalidArgument { message, .. } => ServerError::other(message.trim_end_matches('.')),
         ErrorKind::IncompatibleServer { message, .. } => {
             let (obstacle, why) = explained(&brief(message));
             ServerError::other(why).with_obstacle(obstacle)
         }
         ErrorKind::InvalidResponse { message, .. } => unread(message),
+        // Commands go out as bytes, so what is not valid came in. The driver's words may quote a value.
+        ErrorKind::Bson(_) => unread("BSON"),
         ErrorKind::SessionsNotSupported => ServerError::other("the server has no sessions"),
         _ => ServerError::other("an unexpected error of the driver"),
     }
 }
 
-/// Converts the error of a reply that the driver cannot read.
+/// Whether the driver's words are of a reply whose length is too short or negative (mongo-rust-driver 3.8 `checked.rs`).
+fn is_of_length(message: &str) -> bool {
+    ["checked arithmetic failure", "out of range integral type conversion"].iter().any(|words| message.contains(words))
+}
+
+/// Converts the error of a reply that the driver cannot read. What the command did is then unknown.
 fn unread(message: &str) -> ServerError {
-    let (obstacle, why) = explained(message);
-    ServerError::invalid_reply(&why).with_obstacle(obstacle)
+    let (obstacle, why) = known(message).unwrap_or_else(|| {
+        let says = |words: &str| message.contains(words);
+        let why = if message == "BSON" {
+            "it is not valid BSON, or lacks a field"
+        } else if says("'ok' value") || says("ok value") {
+            "it does not say whether the command succeeded"
+        } else if is_of_length(message) {
+            "its length is wrong"
+        } else {
+            "it has another form than a MongoDB server gives it"
+        };
+        (ConnectObstacle::UnreadableReply, format!("the reply cannot be read: {why}; a proxy in between may have changed it"))
+    });
+    ServerError::invalid_reply(&why).with_obstacle(Some(obstacle))
 }
 
 /// Converts the error of a command whose connection was given up. The driver has one kind for two cases and tells them apart only
@@ -146,6 +166,23 @@ mod tests {
         let said = "what answers there does not speak MongoDB's protocol";
         assert_eq!((error.to_string().as_str(), error.obstacle()), (said, Some(ConnectObstacle::OtherProtocol)));
         assert!(error.is_reply_lost());
+    }
+
+    #[test]
+    fn a_reply_that_cannot_be_read_leaves_open_what_was_done_and_shows_no_word_of_the_driver() {
+        let bson = bson::deserialize_from_slice::<bson::Document>(&[6, 0, 0, 0, 99, 0]).unwrap_err();
+        for (error, said) in [
+            (ServerError::from(Error::from(bson)), "it is not valid BSON, or lacks a field"),
+            (unread("missing 'ok' value in response"), "it does not say whether the command succeeded"),
+            (unread("expected ok value to be a number, instead got String(secret)"), "it does not say whether"),
+            (unread("invalid server response"), "it has another form"),
+            (unread("checked arithmetic failure"), "its length is wrong"),
+        ] {
+            assert!(error.is_reply_lost() && error.obstacle() == Some(ConnectObstacle::UnreadableReply), "{error:?}");
+            let shown = error.to_string();
+            assert!(shown.starts_with("the reply cannot be read: ") && shown.contains(said), "{shown}");
+            assert!(!shown.contains("arithmetic") && !shown.contains("secret"), "{shown}");
+        }
     }
 
     #[test]
