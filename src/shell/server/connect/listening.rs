@@ -31,7 +31,7 @@ fn silence(connected: Option<io::Result<TcpStream>>) -> ServerError {
             let why = "something listens there, but does not answer as a MongoDB server does";
             ServerError::new(FailureStage::Timeout, why.into()).with_obstacle(Some(ConnectObstacle::Silent))
         }
-        Some(Err(cause)) => mongodb::error::Error::from(cause).into(),
+        Some(Err(cause)) => cause.into(),
         None => ServerError::new(FailureStage::Timeout, "nothing there takes a connection or refuses it".into()),
     }
 }

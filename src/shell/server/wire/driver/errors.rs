@@ -14,6 +14,13 @@ impl From<Error> for ServerError {
     }
 }
 
+/// An error of a connection that the driver did not make is worded as the driver's are.
+impl From<std::io::Error> for ServerError {
+    fn from(error: std::io::Error) -> Self {
+        Error::from(error).into()
+    }
+}
+
 fn converted(error: &Error) -> ServerError {
     match error.kind.as_ref() {
         ErrorKind::Command(command) => ServerError::reported(command.code, &command.message, &command.code_name),
