@@ -15,8 +15,8 @@ impl From<Error> for ServerError {
 }
 
 /// An error of a connection that the driver did not make is worded as the driver's are.
-impl From<std::io::Error> for ServerError {
-    fn from(error: std::io::Error) -> Self {
+impl From<io::Error> for ServerError {
+    fn from(error: io::Error) -> Self {
         Error::from(error).into()
     }
 }
