@@ -1,4 +1,4 @@
-//! What an expression must not contain, so that every engine evaluates it alike.
+//! An assertion that every engine evaluates an expression alike.
 
 use bson::Bson;
 

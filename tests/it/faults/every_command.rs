@@ -227,7 +227,7 @@ enum Which {
 }
 
 async fn every_fault_in_every_command_of(subcommands: &[Subcommand], expected: &[&str]) {
-    let server = tokio::task::spawn_blocking(Alone::<ReplicaSet>::take).await.unwrap();
+    let server = Alone::<ReplicaSet>::take().await;
     let mut runs = Vec::new();
     let mut seen = BTreeSet::new();
     for subcommand in subcommands {
@@ -319,7 +319,7 @@ enum Ending {
 
 /// Runs a subcommand for each kind of its commands, and ends it while it waits for a reply that never comes, as long as usual.
 async fn every_wait_ends(subcommands: &[Subcommand], ending: Ending) {
-    let server = tokio::task::spawn_blocking(Alone::<ReplicaSet>::take).await.unwrap();
+    let server = Alone::<ReplicaSet>::take().await;
     let mut runs = Vec::new();
     for subcommand in subcommands {
         let stage = Stage::new(&server, &format!("{subcommand:?}-plain"), *subcommand, "").await;

@@ -83,7 +83,7 @@ async fn a_deployment_that_the_policy_does_not_expect_is_left_alone() {
 
 #[tokio::test]
 async fn a_replica_set_is_known_by_its_name_and_members() {
-    let set = tokio::task::spawn_blocking(Alone::<ReplicaSet>::take).await.unwrap();
+    let set = Alone::<ReplicaSet>::take().await;
     let mut case = Case::new().await;
     case.uri = set.uri();
     case.client = set.client().await;

@@ -52,7 +52,7 @@ async fn filled(client: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_answers_of_a_new_user_become_a_policy_that_sweeps() {
-    let set = tokio::task::spawn_blocking(Alone::<ReplicaSet>::take).await.unwrap();
+    let set = Alone::<ReplicaSet>::take().await;
     let (uri, client) = (set.uri(), set.client().await);
     filled(&client).await;
     let dir = tempfile::tempdir().unwrap();
@@ -243,7 +243,7 @@ async fn without_a_terminal_it_takes_options_and_names_those_that_are_missing() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_terminal_it_looks_at_what_the_options_name() {
-    let set = tokio::task::spawn_blocking(Alone::<ReplicaSet>::take).await.unwrap();
+    let set = Alone::<ReplicaSet>::take().await;
     let (uri, client) = (set.uri(), set.client().await);
     filled(&client).await;
     let imports = client.database("app").collection("imports");

@@ -1,4 +1,4 @@
-//! What is shown on a narrow terminal fits it: lines are broken between words, and values stay whole.
+//! Text on a narrow terminal: lines are broken between words, and values stay whole.
 
 use std::process::Command;
 

@@ -16,14 +16,14 @@ use super::sweeper::{Case, Ran};
 
 /// Returns a server that this case has to itself, because fail points and the log are of a whole server.
 pub(crate) async fn alone() -> (Alone<Mongod>, Case) {
-    let mongod = tokio::task::spawn_blocking(Alone::<Mongod>::take).await.expect("a server");
+    let mongod = Alone::<Mongod>::take().await;
     let case = Case::on(&mongod, "t").await;
     (mongod, case)
 }
 
 /// Returns a replica set of one member that this case has to itself.
 pub(crate) async fn set_alone() -> (Alone<ReplicaSet>, Case) {
-    let set = tokio::task::spawn_blocking(Alone::<ReplicaSet>::take).await.expect("a replica set");
+    let set = Alone::<ReplicaSet>::take().await;
     let case = Case::at(&set.uri(), set.client().await, "t");
     (set, case)
 }

@@ -36,7 +36,7 @@ pub(crate) fn pool() -> Arc<Pool> {
 }
 
 /// A kind of servers that can be lent.
-pub(crate) trait Lent: Sized + Send + Sync {
+pub(crate) trait Lent: Send + Sync + Sized + 'static {
     fn idle(pool: &Pool) -> &Mutex<Vec<Self>>;
 
     fn begin() -> Self;
@@ -94,10 +94,14 @@ pub(crate) struct Alone<T: Lent> {
 
 impl<T: Lent> Alone<T> {
     /// Takes an idle server, or starts one.
-    pub(crate) fn take() -> Self {
+    pub(crate) async fn take() -> Self {
         let pool = pool();
         let idle = lock(T::idle(&pool)).pop();
-        Self { server: Some(idle.unwrap_or_else(T::begin)), pool }
+        let server = match idle {
+            Some(server) => server,
+            None => tokio::task::spawn_blocking(T::begin).await.expect("a server"),
+        };
+        Self { server: Some(server), pool }
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 
 use tokio::net::TcpSocket;
 
-/// A port where nothing listens, and which nobody else can take as long as this lives.
+/// A port that refuses connections. No other process can take it before this is dropped.
 pub(crate) struct ClosedPort {
     pub port: u16,
     /// A socket that is bound and does not listen refuses connections.

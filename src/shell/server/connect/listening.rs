@@ -53,14 +53,14 @@ mod tests {
     #[tokio::test]
     async fn what_listens_what_refuses_and_what_does_neither_are_told_apart() {
         let (closed, silent, full) = (bound(), bound().listen(8).unwrap(), bound().listen(1).unwrap());
-        // Connections that nobody accepts fill the queue of the listener, after which none is taken or refused.
+        // Once its queue is full, a listener takes no further connection, and refuses none.
         let mut waiting = Vec::new();
         while let Ok(stream) = timeout(Duration::from_millis(200), TcpStream::connect(full.local_addr().unwrap())).await {
             waiting.push(stream.unwrap());
         }
         let addresses = [closed.local_addr(), silent.local_addr(), full.local_addr()].map(|address| address.unwrap().to_string());
         let mut asked = addresses.to_vec();
-        asked.push("/tmp/mongodb-27017.sock".into());
+        asked.push("/run/mongodb-27017.sock".into());
         let found = look(asked).await;
         let found: Vec<_> = found.iter().map(|(address, cause)| (address, cause.to_string(), cause.obstacle())).collect();
         let said = [

@@ -52,7 +52,7 @@ fn converted(error: &Error) -> ServerError {
         }
         ErrorKind::InvalidResponse { message, .. } => unread(message),
         // Commands go out as bytes, so what is not valid came in. The driver's words may quote a value.
-        ErrorKind::Bson(_) => unread("BSON"),
+        ErrorKind::Bson(_) => unreadable("it is not valid BSON, or lacks a field"),
         ErrorKind::SessionsNotSupported => ServerError::other("the server has no sessions"),
         _ => ServerError::other("an unexpected error of the driver"),
     }
@@ -65,20 +65,23 @@ fn is_of_length(message: &str) -> bool {
 
 /// Converts the error of a reply that the driver cannot read. What the command did is then unknown.
 fn unread(message: &str) -> ServerError {
-    let (obstacle, why) = known(message).unwrap_or_else(|| {
-        let says = |words: &str| message.contains(words);
-        let why = if message == "BSON" {
-            "it is not valid BSON, or lacks a field"
-        } else if says("'ok' value") || says("ok value") {
-            "it does not say whether the command succeeded"
-        } else if is_of_length(message) {
-            "its length is wrong"
-        } else {
-            "it has another form than a MongoDB server gives it"
-        };
-        (ConnectObstacle::UnreadableReply, format!("the reply cannot be read: {why}; a proxy in between may have changed it"))
-    });
-    ServerError::invalid_reply(&why).with_obstacle(Some(obstacle))
+    if let Some((obstacle, why)) = known(message) {
+        return ServerError::invalid_reply(&why).with_obstacle(Some(obstacle));
+    }
+    let says = |words: &str| message.contains(words);
+    unreadable(if says("'ok' value") || says("ok value") {
+        "it does not say whether the command succeeded"
+    } else if is_of_length(message) {
+        "its length is wrong"
+    } else {
+        "it has another form than a MongoDB server gives it"
+    })
+}
+
+/// Returns the error of a reply that cannot be read for this reason.
+fn unreadable(why: &str) -> ServerError {
+    let why = format!("the reply cannot be read: {why}; a proxy in between may have changed it");
+    ServerError::invalid_reply(&why).with_obstacle(Some(ConnectObstacle::UnreadableReply))
 }
 
 /// Converts the error of a command whose connection was given up. The driver has one kind for two cases and tells them apart only
