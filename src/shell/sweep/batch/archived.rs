@@ -64,12 +64,13 @@ pub(crate) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: R
     let mut parts = vec![restriction];
     while let Some(part) = parts.pop() {
         let range = index_range(&part);
-        let documents = match archive_part(sweep, archive, part, &mut archived).await {
+        // The file, if it is kept until the part is deleted.
+        let (documents, _file) = match archive_part(sweep, archive, part, &mut archived).await {
             Ok(PartRead::TooMuch(halves)) => {
                 parts.extend(halves.into_iter().rev());
                 continue;
             }
-            Ok(PartRead::Archived(documents)) => documents,
+            Ok(PartRead::Archived(documents, file)) => (documents, file),
             Ok(PartRead::Ended) => return (archived, Sent { is_sent: !is_first, is_cut_short: true, ..total }),
             Err(why) => {
                 let why = format!("{why}; nothing of that part was deleted");
@@ -120,8 +121,9 @@ enum PartRead {
     /// The part was too large, and none of it was archived. These restrictions name the same documents, and are to be tried one
     /// after the other.
     TooMuch(Vec<Restriction>),
-    /// These documents are in the archive, and may be deleted in the state in which they were archived.
-    Archived(Vec<DocumentState>),
+    /// These documents are in the archive, and may be deleted in the state in which they were archived. The file is kept until
+    /// then if they are large: a command with them is in memory several times, so none is read ahead.
+    Archived(Vec<DocumentState>, Option<OwnedMutexGuard<ArchiveFile>>),
     /// The sweep ended before anything was written.
     Ended,
 }
@@ -163,11 +165,12 @@ async fn archive_part(
     let states: Vec<DocumentState> = documents.into_iter().filter_map(DocumentState::new).collect();
     archived.incomparable += (found - states.len()) as u64;
     if states.is_empty() {
-        return Ok(PartRead::Archived(states));
+        return Ok(PartRead::Archived(states, None));
     }
-    let states = write(file, archive.rule.clone(), states).await?;
+    let (states, file) = write(file, archive.rule.clone(), states).await?;
     archived.documents += states.len() as u64;
-    Ok(PartRead::Archived(states))
+    let bytes: usize = states.iter().map(|state| state.document.as_bytes().len()).sum();
+    Ok(PartRead::Archived(states, (bytes > MAX_PART_BYTES).then_some(file)))
 }
 
 /// Returns the archive file of the rule's namespace, which is begun if necessary; `None` if the sweep ended before.
@@ -187,11 +190,15 @@ async fn file(sweep: &RuleSweep, archive: &RuleArchive) -> Result<Option<Arc<tok
     begun.await.map(Some)
 }
 
-/// Writes documents, and returns them once they are on the disk.
+/// Writes documents, and returns them and the file once they are on the disk.
 async fn write(
     mut file: OwnedMutexGuard<ArchiveFile>,
     rule: String,
     documents: Vec<DocumentState>,
-) -> Result<Vec<DocumentState>, String> {
-    blocking(move || file.append(&rule, documents.iter().map(|state| state.document.as_bytes())).map(|()| documents)).await
+) -> Result<(Vec<DocumentState>, OwnedMutexGuard<ArchiveFile>), String> {
+    let written = move || {
+        file.append(&rule, documents.iter().map(|state| state.document.as_bytes()))?;
+        Ok((documents, file))
+    };
+    blocking(written).await
 }
