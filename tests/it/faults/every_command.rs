@@ -64,6 +64,13 @@ enum Subcommand {
     Restore,
 }
 
+impl Subcommand {
+    /// Whether it changes documents or indexes, so that each run needs collections of its own.
+    fn writes(self) -> bool {
+        matches!(self, Self::Sweep | Self::Apply | Self::Restore)
+    }
+}
+
 /// The places and commands of one run.
 struct Stage {
     case: Case,
@@ -94,6 +101,16 @@ impl Stage {
             assert_eq!(ran.code, Some(4), "{ran:?}");
             return stage.behind_proxy(limits);
         }
+        Self { proxy: Proxy::start(member.port, Service::Member).await, case }.behind_proxy(limits)
+    }
+
+    /// Prepares a further run, in the same collections if the subcommand only reads, and in new ones if it writes.
+    async fn again(&self, server: &ReplicaSet, name: &str, subcommand: Subcommand, limits: &str) -> Self {
+        if subcommand.writes() {
+            return Self::new(server, name, subcommand, limits).await;
+        }
+        let member = &server.members[0];
+        let case = Case::on(member, self.case.db.name()).await;
         Self { proxy: Proxy::start(member.port, Service::Member).await, case }.behind_proxy(limits)
     }
 
@@ -231,24 +248,24 @@ async fn every_fault_in_every_command_of(subcommands: &[Subcommand], expected: &
     let mut runs = Vec::new();
     let mut seen = BTreeSet::new();
     for subcommand in subcommands {
-        let stage = Stage::new(&server, &format!("{subcommand:?}-plain"), *subcommand, "").await;
+        let stage = Arc::new(Stage::new(&server, &format!("{subcommand:?}-plain"), *subcommand, "").await);
         let plain = Arc::new(stage.outcome(*subcommand, "without a fault").await);
         assert!(matches!(plain.ran.code, Some(0 | 4 | 5)), "{subcommand:?}: {:?}", plain.ran);
         let kinds: Vec<String> = stage.kinds().into_iter().filter(|kind| !kind.ends_with("of a monitor")).collect();
         seen.extend(kinds.iter().cloned());
         for (name, fault) in faults() {
             for which in [Which::First, Which::Last] {
-                runs.push((*subcommand, which, name, fault.clone(), kinds.clone(), plain.clone()));
+                runs.push((*subcommand, which, name, fault.clone(), kinds.clone(), stage.clone(), plain.clone()));
             }
         }
     }
     let missing: Vec<_> = expected.iter().filter(|kind| !seen.contains(**kind)).collect();
     assert!(missing.is_empty(), "{missing:?} of {seen:?}");
     let troubled =
-        stream::iter(runs.into_iter().enumerate()).map(async |(index, (subcommand, which, name, fault, kinds, plain))| {
+        stream::iter(runs.into_iter().enumerate()).map(async |(index, (subcommand, which, name, fault, kinds, first, plain))| {
             let context = format!("{subcommand:?}, {which:?}, {name}");
             let limits = if matches!(fault, Fault::Silence) { LIMITS } else { "" };
-            let stage = Stage::new(&server, &format!("{subcommand:?}{index}x"), subcommand, limits).await;
+            let stage = first.again(&server, &format!("{subcommand:?}{index}x"), subcommand, limits).await;
             for kind in kinds.iter().collect::<BTreeSet<_>>() {
                 let number = match which {
                     Which::First => 0,
@@ -322,19 +339,19 @@ async fn every_wait_ends(subcommands: &[Subcommand], ending: Ending) {
     let server = Alone::<ReplicaSet>::take().await;
     let mut runs = Vec::new();
     for subcommand in subcommands {
-        let stage = Stage::new(&server, &format!("{subcommand:?}-plain"), *subcommand, "").await;
+        let stage = Arc::new(Stage::new(&server, &format!("{subcommand:?}-plain"), *subcommand, "").await);
         let plain = stage.outcome(*subcommand, "without a fault").await;
         let kinds: Vec<String> = stage.kinds().into_iter().filter(|kind| !kind.ends_with("of a monitor")).collect();
         for kind in kinds.iter().collect::<BTreeSet<_>>() {
             // The last of a kind is sent in another phase of the run than the first.
             let last = kinds.iter().filter(|other| *other == kind).count() - 1;
             let numbers = BTreeSet::from([0, last]).into_iter();
-            runs.extend(numbers.map(|number| (*subcommand, kind.clone(), number, plain.ran.code)));
+            runs.extend(numbers.map(|number| (*subcommand, kind.clone(), number, stage.clone(), plain.ran.code)));
         }
     }
-    let ended = stream::iter(runs.into_iter().enumerate()).map(async |(index, (subcommand, kind, number, plain))| {
+    let ended = stream::iter(runs.into_iter().enumerate()).map(async |(index, (subcommand, kind, number, first, plain))| {
         let context = format!("{subcommand:?}, {kind} number {number}");
-        let stage = Stage::new(&server, &format!("{subcommand:?}{index}x"), subcommand, "").await;
+        let stage = first.again(&server, &format!("{subcommand:?}{index}x"), subcommand, "").await;
         stage.proxy.faults().once(&kind, number, Fault::Silence);
         let mut command = stage.command(subcommand);
         if let Ending::MaxDuration = ending {

@@ -1,9 +1,10 @@
-//! Servers that one test after another has to itself. A mongod calibrates its clock when it starts, which takes two thirds of a
-//! second of a processor: as long as many a test.
+//! Servers that one test after another has to itself, or that tests share. A mongod calibrates its clock when it starts, which
+//! takes two thirds of a second of a processor: as long as many a test.
 
+use std::any::Any;
 use std::fs;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use mongodb::Client;
@@ -11,7 +12,6 @@ use mongodb::bson::doc;
 
 use super::mongod::{Mongod, block_on};
 use super::replica_set::ReplicaSet;
-use super::shared::Shared;
 
 /// Time in which a server has to be empty again; one that takes longer is ended.
 const MAX_TIME: Duration = Duration::from_secs(10);
@@ -22,17 +22,30 @@ const FAIL_POINTS: [&str; 4] = ["failCommand", "hangAfterStartingIndexBuild", "h
 /// Databases of the server itself.
 const OWN: [&str; 3] = ["admin", "config", "local"];
 
-/// Servers that no test has at the moment. They end with the last case.
+/// Servers that no test has at the moment, and those that tests share. They end with the last case.
 #[derive(Default)]
 pub(crate) struct Pool {
     standalones: Mutex<Vec<Mongod>>,
     sets: Mutex<Vec<ReplicaSet>>,
+    shared: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 /// Returns the pool of this run.
 pub(crate) fn pool() -> Arc<Pool> {
-    static POOL: Shared<Pool> = Shared::new();
-    POOL.get(Pool::default)
+    static POOL: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
+    let mut pool = lock(&POOL);
+    pool.upgrade().unwrap_or_else(|| {
+        let begun = Arc::new(Pool::default());
+        *pool = Arc::downgrade(&begun);
+        begun
+    })
+}
+
+impl Pool {
+    /// Keeps a value that tests share for the next of them.
+    pub(crate) fn keep(&self, shared: Arc<dyn Any + Send + Sync>) {
+        lock(&self.shared).push(shared);
+    }
 }
 
 /// A kind of servers that can be lent.
@@ -152,6 +165,6 @@ async fn empty(client: &Client) -> mongodb::error::Result<()> {
     Ok(())
 }
 
-fn lock<T>(idle: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
-    idle.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(of_pool: &Mutex<T>) -> MutexGuard<'_, T> {
+    of_pool.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::mongod::Mongod;
+use super::pool::pool;
 
-/// A value that the first test that needs it creates and the last one drops. In a static variable it would never be dropped, and
-/// the server process would outlive the tests.
+/// A value that the first test that needs it creates, and that ends with the pool. In a static variable it would never be
+/// dropped, and the server process would outlive the tests.
 pub(crate) struct Shared<T>(Mutex<Weak<T>>);
 
-impl<T> Shared<T> {
+impl<T: Send + Sync + 'static> Shared<T> {
     pub(crate) const fn new() -> Self {
         Self(Mutex::new(Weak::new()))
     }
@@ -18,6 +19,7 @@ impl<T> Shared<T> {
         shared.upgrade().unwrap_or_else(|| {
             let started = Arc::new(start());
             *shared = Arc::downgrade(&started);
+            pool().keep(started.clone());
             started
         })
     }
