@@ -34,7 +34,7 @@ pub struct History {
     pub collection: String,
     /// Newest first.
     pub runs: Vec<RecordedRun>,
-    /// Null if there is no run.
+    /// Null if no run has ended with a report.
     pub median: Option<Median>,
 }
 
@@ -65,7 +65,7 @@ pub struct RecordedRun {
     pub pid: Option<u64>,
 }
 
-/// Median over the runs in the list, for each value separately.
+/// Median over the runs in the list that ended with a report, for each value separately.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "median")]
@@ -122,6 +122,11 @@ impl RecordedRun {
     /// Whether the run has ended, well or not.
     pub fn has_ended(&self) -> bool {
         self.status != RUNNING
+    }
+
+    /// Whether the run has ended with a report.
+    pub fn has_report(&self) -> bool {
+        self.has_ended() && self.error.is_none()
     }
 
     /// Narrows status and counts to these rules; `None` if there are none.

@@ -77,10 +77,13 @@ fn cells(run: &RecordedRun) -> [String; 8] {
 /// Returns the lines below the table: trend, medians, runs that have not ended, and the errors of runs without a report.
 fn summary(history: &History, unicode: bool) -> Vec<String> {
     let mut lines = Vec::new();
-    let ended: Vec<(&RecordedRun, u64, u64)> =
-        history.runs.iter().filter_map(|run| Some((run, run.deleted_count?, run.duration_ms?))).collect();
-    if let (Some(&(_, latest_deleted, latest_duration)), Some(median), true) = (ended.first(), &history.median, ended.len() > 1) {
-        let mut deleted: Vec<u64> = ended.iter().take(MAX_LETTERS).map(|(_, deleted, _)| *deleted).collect();
+    let ended: Vec<&RecordedRun> = history.runs.iter().filter(|run| run.has_ended()).collect();
+    let reported = ended.iter().filter(|run| run.has_report());
+    let reported: Vec<(u64, u64)> = reported.filter_map(|run| Some((run.deleted_count?, run.duration_ms?))).collect();
+    if let (Some(&(latest_deleted, latest_duration)), Some(median), true) =
+        (reported.first(), &history.median, reported.len() > 1)
+    {
+        let mut deleted: Vec<u64> = reported.iter().take(MAX_LETTERS).map(|(deleted, _)| *deleted).collect();
         deleted.reverse();
         lines.push(format!("deleted, oldest first: {}", trend::sparkline(&deleted, unicode)));
         let rate = median.deleted_per_second.map(|rate| format!(", {} per second", whole(rate)));
@@ -99,7 +102,7 @@ fn summary(history: &History, unicode: bool) -> Vec<String> {
             compared(latest_duration as f64, median.duration_ms)
         ));
     }
-    let bad = ended.iter().filter(|(run, _, _)| run.exit_code != Some(0)).count();
+    let bad = ended.iter().filter(|run| run.exit_code != Some(0)).count();
     if bad > 0 {
         lines.push(format!("{} of {} did not end with 0", bad, plural(ended.len() as u64, "run")));
     }

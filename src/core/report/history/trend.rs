@@ -13,9 +13,11 @@ pub(super) fn rate(documents: u64, millis: u64) -> f64 {
     (documents as f64 * 10_000.0 / millis as f64).round() / 10.0
 }
 
-/// Returns the median of each value; `None` if there is no run.
+/// Returns the median of each value; `None` if there is no run. A run that ended without a report, such as one that was not
+/// confirmed, is left out: it says nothing of other runs.
 pub(super) fn median_of(runs: &[RecordedRun]) -> Option<Median> {
-    let of = |value: fn(&RecordedRun) -> Option<f64>| median(runs.iter().filter_map(value).collect());
+    let reported = || runs.iter().filter(|run| run.has_report());
+    let of = |value: fn(&RecordedRun) -> Option<f64>| median(reported().filter_map(value).collect());
     Some(Median {
         deleted_count: of(|run| Some(run.deleted_count? as f64))?,
         duration_ms: of(|run| Some(run.duration_ms? as f64))?,
@@ -106,6 +108,22 @@ mod tests {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![9.0, 1.0, 2.0, 4.0]), Some(3.0));
+    }
+
+    #[test]
+    fn a_run_without_a_report_does_not_count_in_the_median() {
+        let run = |deleted, error: Option<&str>| RecordedRun {
+            status: "complete".into(),
+            deleted_count: Some(deleted),
+            duration_ms: Some(10),
+            error: error.map(str::to_owned),
+            ..RecordedRun::default()
+        };
+        let not_confirmed = || run(0, Some("not confirmed"));
+        let running = RecordedRun { status: "running".into(), ..RecordedRun::default() };
+        let median = median_of(&[not_confirmed(), run(7, None), not_confirmed(), running]).unwrap();
+        assert_eq!((median.deleted_count, median.duration_ms), (7.0, 10.0));
+        assert_eq!(median_of(&[not_confirmed()]), None);
     }
 
     #[test]
