@@ -267,10 +267,23 @@ pub(super) fn by_rules<'a>(reports: impl Iterator<Item = &'a RuleReport>) -> Str
     if places.len() == names.len() { rules } else { format!("{rules} in {}", plural(namespaces.len() as u64, "namespace")) }
 }
 
+/// Returns the number of some rules, and apart from it how many of them delete nothing.
+fn by_those_that_delete<'a>(report: &Report, rules: impl Iterator<Item = &'a RuleReport> + Clone) -> String {
+    let deletes = |rule: &&RuleReport| match report.dry_run {
+        true => !AtMost::of_rules(report, std::iter::once(*rule)).is_some_and(AtMost::is_none),
+        false => rule.has_deleted() || rule.children_deleted_count > Some(0) || rule.uncertain,
+    };
+    let others = || rules.clone().filter(|rule| !deletes(rule));
+    match rules.clone().any(|rule| deletes(&rule)) && others().next().is_some() {
+        true => format!("{}, nothing by {}", by_rules(rules.clone().filter(deletes)), by_rules(others())),
+        false => by_rules(rules),
+    }
+}
+
 /// Returns the outcome of the run in one line.
 pub(super) fn last(report: &Report) -> (Tone, String) {
     let has_run = |rule: &&RuleReport| matches!(rule.status, Status::Complete | Status::Partial) || rule.has_deleted();
-    let ran = by_rules(report.rules.iter().filter(has_run));
+    let ran = by_those_that_delete(report, report.rules.iter().filter(has_run));
     let mut parts = Vec::new();
     if report.dry_run {
         parts.push(match (report.rules.iter().any(|rule| rule.status == Status::Complete), AtMost::of(report)) {
