@@ -102,8 +102,8 @@ pub fn page(lines: impl IntoIterator<Item = impl AsRef<str>>) -> String {
 /// Width of text whose reader's width is unknown: mails, and files.
 pub const MAIL_WIDTH: usize = 80;
 
-/// Breaks a line at 80 columns, for mails and terminals, and begins the further lines with `indent`. Names, instants, and
-/// numbers with their units stay whole.
+/// Breaks a line at 80 columns, for mails and terminals, and begins the further lines with `indent`. Names, instants,
+/// numbers with their units, and months with their numbers stay whole.
 pub fn fold(text: &str, indent: &str) -> Vec<String> {
     fold_to(text, indent, MAIL_WIDTH)
 }
@@ -118,17 +118,22 @@ pub fn fold_to(text: &str, indent: &str, width: usize) -> Vec<String> {
     textwrap::wrap(&clean(text), options).into_iter().map(Cow::into_owned).collect()
 }
 
-/// Splits a line at its blanks, but not before the unit of a number.
+/// Splits a line at its blanks, but not before the unit of a number, or the number of a month.
 fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
+    let is_digit = |c: char| c.is_ascii_digit();
     const UNITS: [&str; 9] = ["%", "ms", "s", "h", "d", "B", "KiB", "MiB", "GiB"];
     let mut begins = vec![0];
-    let (mut end, mut is_number) = (0, false);
+    let is_month = |word: &str| {
+        word.len() == 7 && word.bytes().enumerate().all(|(n, c)| if n == 4 { c == b'-' } else { c.is_ascii_digit() })
+    };
+    let (mut end, mut before) = (0, "");
     for word in WordSeparator::AsciiSpace.find_words(line) {
         let is_unit = UNITS.contains(&word.trim_end_matches([',', ';', '.', ':', ')']));
-        if end > 0 && !(is_number && is_unit) {
+        let (is_after_number, is_number) = (before.ends_with(is_digit), word.starts_with(is_digit));
+        if end > 0 && !(is_after_number && is_unit) && !(is_month(before) && is_number) {
             begins.push(end);
         }
-        is_number = word.ends_with(|c: char| c.is_ascii_digit());
+        before = word.word;
         end += word.len() + word.whitespace.len();
     }
     let ends = begins.iter().skip(1).copied().chain([line.len()]).collect::<Vec<_>>();

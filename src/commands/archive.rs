@@ -41,7 +41,7 @@ pub(super) async fn command(options: &Common, command: &ArchiveCommand) -> anyho
         exit_code: ArchivesReport::exit_code(&archives),
         archives,
     };
-    let text = output.json_or_text(&report, archives::render);
+    let text = output.json_or_text(&report, |report| archives::render(report, output.look(options).width));
     Ok(deliver_single(options, output, &text, report.exit_code, &archives::summary(&report))?)
 }
 

@@ -74,7 +74,7 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
     }
     let (report, left) = restored(&deployment, &stop, args, (stored, parts), begun).await;
     deployment.close().await;
-    let text = output.json_or_text(&report, restore::render);
+    let text = output.json_or_text(&report, |report| restore::render(report, output.look(options).width));
     let exit_code = deliver_single(options, output, &text, report.exit_code, &restore::summary(&report))?;
     if options.quiet && !left.is_empty() {
         // Errors are all that is shown with -q.

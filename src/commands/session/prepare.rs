@@ -35,6 +35,7 @@ pub(crate) async fn connect(session: &Session, nothing: &str) -> Result<Deployme
 pub(crate) async fn find_part(deployment: &mut Deployment, nothing: &str) -> Result<(), Failure> {
     deployment.facts.role = detached::look(deployment).await.map_err(|cause| {
         Failure::cannot_run(format!("looking whether the server is a part of a larger deployment: {cause}; {nothing}"))
+            .hint("the server answered until then: run again, and read the log of the server if it fails again")
     })?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::base::instant::millis;
 use crate::commands::session::Session;
-use crate::core::plan::fields::{NamedField, UnknownField, judged, named};
+use crate::core::plan::fields::{DATES, NamedField, UnknownField, judged, named};
 use crate::core::plan::findings::{CountObstacle, Decides, Findings};
 use crate::core::plan::verdict::not_begun;
 use crate::core::plan::{Plan, PlannedRule, SweepRule};
@@ -109,9 +109,14 @@ fn asked(deployment: &Deployment, planned: &PlannedRule, for_all: bool, is_stric
     let is_indexed =
         planned.decision.countable().and_then(|rule| rule.selection.index.as_ref()).is_some_and(|index| index.bounded);
     let looks_for_date = !(is_indexed || deployment.facts.capabilities.request_charge);
-    let is_asked = |field: &NamedField| for_all || field.is_guarded || (field.key == "field" && looks_for_date);
-    let fields = named(planned).into_iter().filter(is_asked);
-    fields.map(|field| UnknownField { field, is_known: false, similar: None, is_elsewhere: false, is_strict }).collect()
+    let is_asked =
+        |field: &NamedField| for_all || field.is_guarded || (field.key == DATES && !field.is_of_dates() && looks_for_date);
+    let unknown = |field: NamedField| {
+        // A wrong type of the dates deletes nothing, and is no unknown field.
+        let is_strict = is_strict && !field.is_of_dates();
+        UnknownField { field, is_known: false, similar: None, is_elsewhere: false, is_strict }
+    };
+    named(planned).into_iter().filter(is_asked).map(unknown).collect()
 }
 
 impl FieldSearch<'_> {

@@ -23,7 +23,15 @@ pub(crate) struct Auditing {
 
 impl Auditing {
     /// Returns the figures of a rule that follow from the plan, the others yet to be measured.
-    pub(super) fn begin(&self, planned: &PlannedRule, rule: &SweepRule, server: &ServerFacts) -> AuditReport {
+    pub(super) fn begin(
+        &self,
+        planned: &PlannedRule,
+        rule: &SweepRule,
+        findings: &Findings,
+        server: &ServerFacts,
+    ) -> AuditReport {
+        // Nothing would be in an index on a field that no document has.
+        let is_field_unknown = findings.decides.unknown_fields.iter().any(|unknown| unknown.field.path == rule.expiry.field);
         AuditReport {
             sampling: None,
             newest_expired: None,
@@ -33,7 +41,7 @@ impl Auditing {
             never_expires_samples: Default::default(),
             samples: Vec::new(),
             examined: None,
-            create_index: create_index(rule),
+            create_index: create_index(rule).filter(|_| !is_field_unknown),
             native_comparison: verdict::verdict(planned, &self.differences, server),
             ignored_ttl_count: None,
             native_troubles: None,
@@ -75,7 +83,8 @@ impl One<'_> {
         }
         // All buckets have dates, so reasons for a bucket never to expire are not looked for.
         findings.told.never_expires = (!selection.is_buckets()).then(|| found.never_expires(sampled));
-        findings.told.warnings.extend(doubts::doubts(expiry, &found, drawn.is_some()));
+        let is_told = findings.decides.unknown_fields.iter().any(|unknown| unknown.field.is_of_dates());
+        findings.told.warnings.extend(doubts::doubts(expiry, &found, drawn.is_some(), is_told));
         if drawn.is_none() && selection.index.is_none() && selection.holds.is_none() {
             findings.decides.expired = Some(Expired {
                 count: found.expired(),

@@ -32,7 +32,7 @@ impl One<'_> {
     pub(super) async fn measure(&self, findings: &mut Findings) -> Result<()> {
         let Self { survey, planned, rule, deployment, .. } = self;
         let level = survey.level;
-        findings.told.audit = level.auditing().map(|auditing| auditing.begin(planned, rule, &deployment.facts));
+        findings.told.audit = level.auditing().map(|auditing| auditing.begin(planned, rule, findings, &deployment.facts));
         if level.is_over(planned, findings) {
             return Ok(());
         }

@@ -6,8 +6,9 @@ use crate::core::expiry::Expiry;
 use crate::core::expiry::shape::STRING;
 use crate::core::policy::DateFormat;
 
-/// Returns warnings about suspicious dates. `sampled`: the counts come from a sample.
-pub(crate) fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Vec<String> {
+/// Returns warnings about suspicious dates. `sampled`: the counts come from a sample. `is_told`: the look for the fields that the
+/// policy names has warned that there is no date.
+pub(crate) fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool, is_told: bool) -> Vec<String> {
     let field = &expiry.field;
     let of_sample = if sampled { " of the sample" } else { "" };
     let documents = |n: u64| format!("{}{of_sample}", plural(n, "document"));
@@ -18,7 +19,7 @@ pub(crate) fn doubts(expiry: &Expiry, found: &Distribution, sampled: bool) -> Ve
         + ["ttlNever", "ttlNotPositive", "noTtl", "before1970"].map(never).iter().sum::<u64>();
     let all = found.expired() + found.not_expired() + found.never();
     // A field that is missing everywhere has been warned of by the look for the fields that the policy names.
-    if dated == 0 && never("missing") < all {
+    if dated == 0 && never("missing") < all && !is_told {
         let seen: Vec<String> = found.never.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| format!("{reason} {n}")).collect();
         doubts.push(format!("no document{of_sample} has a date in `{field}` ({}): nothing ever expires", seen.join(", ")));
     }

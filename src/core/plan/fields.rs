@@ -7,7 +7,11 @@ use crate::core::facts::CollectionKind;
 use crate::core::plan::{PlannedRule, buckets};
 use crate::core::policy::comparisons::{self, Comparison};
 use crate::core::policy::paths;
-use crate::core::policy::value_type::ValueType;
+use crate::core::policy::value_type::{ValueType, any_value};
+use crate::core::policy::{DateFormat, Rule};
+
+/// Key of the policy that names the field with the dates.
+pub const DATES: &str = "field";
 
 /// A field that a rule names by its path, or a type of its values.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,7 +78,7 @@ pub fn named(planned: &PlannedRule) -> Vec<NamedField> {
     };
     // Every measurement of a time-series collection has the timeField.
     if let (None, Some(field)) = (series, &rule.field) {
-        add(field, field, "field", false);
+        add(field, field, DATES, false);
     }
     if let Some(ttl_field) = &rule.ttl_field {
         // With `expireAfterSeconds: -1` nothing expires without the field.
@@ -88,6 +92,7 @@ pub fn named(planned: &PlannedRule) -> Vec<NamedField> {
         add(&holds.of, &holds.of, "holds", true);
     }
     named.retain(|field| field.path != "_id" && !rule.allow_unknown_fields.contains(&field.path));
+    named.extend(series.is_none().then(|| NamedField::of_dates(rule)).flatten());
     let compared = rule.filter.iter().flat_map(|filter| comparisons::of_filter(filter, &rule.variables));
     named.extend(compared.filter(|comparison| !comparison.is_allowed(&rule.allow_unknown_types)).map(NamedField::compared));
     if let Some(meta_field) = series.and_then(|series| series.meta_field.as_deref()) {
@@ -120,6 +125,27 @@ impl NamedField {
         let compared =
             Some(Box::new(ComparedType { value_type, identity: having.to_string(), reads, having, having_any, meant }));
         Self { stored: path.clone(), path, shown, key: "filter", is_guarded, compared }
+    }
+
+    /// Returns the type of the dates of a rule; `None` if documents need not have it.
+    fn of_dates(rule: &Rule) -> Option<Self> {
+        let path = rule.field.clone().filter(|path| !rule.allow_unknown_types.contains(path))?;
+        let value_type = match rule.date_format.unwrap_or(DateFormat::Date) {
+            DateFormat::Date => ValueType::Date,
+            DateFormat::EpochSeconds | DateFormat::EpochMillis => ValueType::Number,
+            DateFormat::ObjectId => ValueType::ObjectId,
+            DateFormat::Iso8601 => ValueType::String,
+        };
+        let having = doc! { &path: value_type.condition() };
+        let having_any = Some(doc! { &path: any_value() });
+        let (identity, reads) = (having.to_string(), vec![path.clone()]);
+        let compared = Some(Box::new(ComparedType { value_type, identity, reads, having, having_any, meant: None }));
+        Some(Self { stored: path.clone(), shown: path.clone(), path, key: DATES, is_guarded: false, compared })
+    }
+
+    /// Whether this is the type of the dates of the rule.
+    pub fn is_of_dates(&self) -> bool {
+        self.key == DATES && self.compared.is_some()
     }
 
     /// Returns the query of the documents that are looked for.
@@ -165,6 +191,9 @@ impl UnknownField {
     pub fn finding(&self) -> String {
         let NamedField { shown, key, .. } = &self.field;
         if let Some(compared) = &self.field.compared {
+            if self.field.is_of_dates() {
+                return format!("no document found has {} in `{shown}` (`{key}`), so none expires", compared.value_type.words());
+            }
             return of_type(compared.value_type, shown, key, compared.meant.as_deref());
         }
         let other = self.similar.as_ref().map(|similar| format!(", but some have `{similar}`, which is another field"));
@@ -179,6 +208,7 @@ impl UnknownField {
         }
         match self.field.compared {
             None => format!("{finding}; is its name right?"),
+            Some(_) if self.field.is_of_dates() => format!("{finding}; `dateFormat` is for dates in another form"),
             Some(_) => format!("{finding}; is the type right?"),
         }
     }
@@ -236,7 +266,7 @@ mod tests {
     #[test]
     fn types_are_named_but_those_that_are_allowed_and_judged_where_something_is_known() {
         let types = |keys: &str| {
-            let named = named(&planned(keys, 7)).into_iter().filter(|field| field.compared.is_some());
+            let named = named(&planned(keys, 7)).into_iter().filter(|field| field.compared.is_some() && !field.is_of_dates());
             named
                 .map(|field| UnknownField { field, is_known: false, similar: None, is_elsewhere: false, is_strict: false })
                 .collect()
@@ -258,6 +288,33 @@ mod tests {
         let detail = crate::core::plan::guard::unknown_type(&known().collect::<Vec<_>>()).expect("a refusal").detail;
         assert!(detail.starts_with("no document found has a string in `s`, with which `filter` compares it; "), "{detail}");
         assert!(detail.ends_with("set `allowUnknownTypes: [s, _id, r, r.id]`"), "{detail}");
+    }
+
+    #[test]
+    fn the_type_of_the_dates_is_looked_for_unless_it_is_allowed_to_be_missing() {
+        let of_dates = |keys: &str| named(&planned(keys, 7)).into_iter().find(NamedField::is_of_dates);
+        for (keys, condition, words) in [
+            ("", doc! { "$type": "date" }, "a date"),
+            ("    dateFormat: epochSeconds\n", doc! { "$type": "number" }, "a number"),
+            ("    dateFormat: epochMillis\n", doc! { "$type": "number" }, "a number"),
+            ("    dateFormat: objectId\n", doc! { "$type": "objectId" }, "an ObjectId"),
+            ("    dateFormat: iso8601\n", doc! { "$type": ["string", "symbol"] }, "a string"),
+        ] {
+            let field = of_dates(keys).unwrap();
+            assert_eq!((field.query(), field.is_guarded), (doc! { "at": condition }, false), "{keys}");
+            let unknown = UnknownField { field, is_known: true, similar: None, is_elsewhere: false, is_strict: false };
+            let finding = format!("no document found has {words} in `at` (`field`), so none expires");
+            assert_eq!(unknown.warning(), format!("{finding}; `dateFormat` is for dates in another form"));
+            assert!(!unknown.is_refused());
+            // Nothing is known of a field that is null everywhere.
+            let of_nothing = UnknownField { is_known: false, ..unknown.clone() };
+            assert_eq!((judged(vec![unknown.clone()]), judged(vec![of_nothing])), (vec![unknown], vec![]));
+        }
+        assert_eq!(of_dates("    allowUnknownTypes: [at]\n"), None);
+        let mut series = planned("", 7);
+        let time = CollectionKind::TimeSeries(TimeSeries { time_field: "at".into(), ..TimeSeries::default() });
+        series.collection = Some(Box::new(Collection::new(series.namespace.clone(), time)));
+        assert!(!named(&series).iter().any(NamedField::is_of_dates));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::aligned::align;
 use crate::base::exit;
-use crate::base::text::{bytes, count, duration, fold, page, plural};
+use crate::base::text::{bytes, count, duration, fold_to, page, plural};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -91,8 +91,8 @@ impl ArchivesReport {
     }
 }
 
-/// Renders the report as text; it ends with a newline.
-pub fn render(report: &ArchivesReport) -> String {
+/// Renders the report as text of so many columns; it ends with a newline.
+pub fn render(report: &ArchivesReport, width: usize) -> String {
     let mut lines = Vec::new();
     for archive in &report.archives {
         let began = archive.started_at.as_ref().map_or_else(String::new, |at| format!(", begun at {at}"));
@@ -102,10 +102,10 @@ pub fn render(report: &ArchivesReport) -> String {
         let strays = archive.strays.iter().map(|file| format!("error: `{file}` is in no record of the archive"));
         let notes = archive.warnings.iter().map(|warning| format!("warning: {warning}")).chain(strays);
         let notes = notes.chain(archive.error.iter().map(|why| format!("error: {why}")));
-        lines.extend(notes.flat_map(|note| fold(&format!("  {note}"), "    ")));
+        lines.extend(notes.flat_map(|note| fold_to(&format!("  {note}"), "    ", width)));
         lines.push(String::new());
     }
-    lines.extend(fold(&summary(report), "  "));
+    lines.extend(fold_to(&summary(report), "  ", width));
     page(lines)
 }
 

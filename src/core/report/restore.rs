@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::ServerReport;
-use crate::base::text::{count, duration, fold, page, plural};
+use crate::base::text::{count, duration, fold_to, page, plural};
 
 /// Report of one restore.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -57,8 +57,8 @@ pub struct NamespaceReport {
     pub error: Option<String>,
 }
 
-/// Renders the report as text; it ends with a newline.
-pub fn render(report: &RestoreReport) -> String {
+/// Renders the report as text of so many columns; it ends with a newline.
+pub fn render(report: &RestoreReport, width: usize) -> String {
     let mut lines = vec![
         format!("sweeper restore of {}{}", report.archive, if report.dry_run { ", dry run" } else { "" }),
         report.run_id.as_ref().map_or("written by an unknown run".to_owned(), |id| format!("written by run {id}")),
@@ -92,7 +92,7 @@ pub fn render(report: &RestoreReport) -> String {
         }
     }
     lines.push(String::new());
-    lines.extend(report.warnings.iter().flat_map(|warning| fold(&format!("warning: {warning}"), "  ")));
+    lines.extend(report.warnings.iter().flat_map(|warning| fold_to(&format!("warning: {warning}"), "  ", width)));
     lines.push(ended(report));
     page(lines)
 }

@@ -43,7 +43,7 @@ async fn doubtful_dates_are_named() {
         (0, "1 document with a date more than ten years ahead"),
         (0, "2 documents with a number in `at` that looks like epoch seconds"),
         (0, "1 document with a number in `at` that looks like epoch milliseconds"),
-        (1, "no document has a date in `at` (string 3)"),
+        (1, "no document found has a date in `at` (`field`), so none expires"),
         (1, "3 documents with a date in `at` that is written as a string"),
         (4, "2 documents with a date in `at` that is written as a string"),
         (4, "`dateFormat: iso8601` is for those by RFC 3339"),
