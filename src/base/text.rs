@@ -120,12 +120,10 @@ pub fn fold_to(text: &str, indent: &str, width: usize) -> Vec<String> {
 
 /// Splits a line at its blanks, but not before the unit of a number, or the number of a month.
 fn words(line: &str) -> Box<dyn Iterator<Item = Word<'_>> + '_> {
-    let is_digit = |c: char| c.is_ascii_digit();
     const UNITS: [&str; 9] = ["%", "ms", "s", "h", "d", "B", "KiB", "MiB", "GiB"];
+    let is_digit = |c: char| c.is_ascii_digit();
+    let is_month = |word: &str| word.len() == 7 && word.char_indices().all(|(n, c)| if n == 4 { c == '-' } else { is_digit(c) });
     let mut begins = vec![0];
-    let is_month = |word: &str| {
-        word.len() == 7 && word.bytes().enumerate().all(|(n, c)| if n == 4 { c == b'-' } else { c.is_ascii_digit() })
-    };
     let (mut end, mut before) = (0, "");
     for word in WordSeparator::AsciiSpace.find_words(line) {
         let is_unit = UNITS.contains(&word.trim_end_matches([',', ';', '.', ':', ')']));
@@ -284,6 +282,8 @@ mod tests {
         }
         assert_eq!(fold_to("at 5.31 MiB", "  ", 8), ["at", "  5.31 MiB"]);
         assert_eq!(fold_to("of 12 documents", "  ", 6), ["of 12", "  documents"]);
+        assert_eq!(fold_to("in 2026-03 1,234, 2026-04 5", "  ", 16), ["in", "  2026-03 1,234,", "  2026-04 5"]);
+        assert_eq!(fold_to("of 2026-03 documents", "  ", 12), ["of 2026-03", "  documents"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::core::audit::{doubts, sample_rate, troubles};
 use crate::core::facts::{Collection, Scope, ServerFacts};
 use crate::core::native::diff::Difference;
 use crate::core::native::verdict;
+use crate::core::plan::fields::DATES;
 use crate::core::plan::findings::{Expired, Findings};
 use crate::core::plan::{self, PlannedRule, SweepRule};
 use crate::shell::server::look::{audit as ask, count, overdue};
@@ -30,8 +31,8 @@ impl Auditing {
         findings: &Findings,
         server: &ServerFacts,
     ) -> AuditReport {
-        // Nothing would be in an index on a field that no document has.
-        let is_field_unknown = findings.decides.unknown_fields.iter().any(|unknown| unknown.field.path == rule.expiry.field);
+        // No date would be in the index.
+        let has_no_dates = findings.decides.unknown_fields.iter().any(|unknown| unknown.field.key == DATES);
         AuditReport {
             sampling: None,
             newest_expired: None,
@@ -41,7 +42,7 @@ impl Auditing {
             never_expires_samples: Default::default(),
             samples: Vec::new(),
             examined: None,
-            create_index: create_index(rule).filter(|_| !is_field_unknown),
+            create_index: create_index(rule).filter(|_| !has_no_dates),
             native_comparison: verdict::verdict(planned, &self.differences, server),
             ignored_ttl_count: None,
             native_troubles: None,

@@ -268,15 +268,15 @@ pub(super) fn by_rules<'a>(reports: impl Iterator<Item = &'a RuleReport>) -> Str
 }
 
 /// Returns the number of some rules, and apart from it how many of them delete nothing.
-fn by_those_that_delete<'a>(report: &Report, rules: impl Iterator<Item = &'a RuleReport> + Clone) -> String {
+fn by_those_that_delete<'a>(report: &Report, rules: impl Iterator<Item = &'a RuleReport>) -> String {
     let deletes = |rule: &&RuleReport| match report.dry_run {
-        true => !AtMost::of_rules(report, std::iter::once(*rule)).is_some_and(AtMost::is_none),
+        true => rule.would_delete(),
         false => rule.has_deleted() || rule.children_deleted_count > Some(0) || rule.uncertain,
     };
-    let others = || rules.clone().filter(|rule| !deletes(rule));
-    match rules.clone().any(|rule| deletes(&rule)) && others().next().is_some() {
-        true => format!("{}, nothing by {}", by_rules(rules.clone().filter(deletes)), by_rules(others())),
-        false => by_rules(rules),
+    let (deleting, others): (Vec<_>, Vec<_>) = rules.partition(deletes);
+    match deleting.is_empty() || others.is_empty() {
+        true => by_rules(deleting.into_iter().chain(others)),
+        false => format!("{}, nothing by {}", by_rules(deleting.into_iter()), by_rules(others.into_iter())),
     }
 }
 

@@ -36,14 +36,12 @@ pub(crate) fn question(report: &Report) -> Option<String> {
         return None;
     }
     let what = most.map_or_else(|| "an unknown number of documents".to_owned(), |most| format!("at most {most}"));
-    let ready = || report.rules.iter().filter(|rule| rule.status == Status::Complete);
     if most.is_some_and(AtMost::has_orphans) {
         // They are in other collections than the documents of the rule.
-        let rules =
-            by_rules(ready().filter(|rule| rule.would_delete_count != Some(0) || rule.would_delete_orphan_count > Some(0)));
+        let rules = by_rules(report.rules.iter().filter(|rule| rule.would_delete()));
         return Some(format!("delete {what} by {rules}?"));
     }
-    let ready = ready().filter(|rule| rule.would_delete_count != Some(0));
+    let ready = report.rules.iter().filter(|rule| rule.status == Status::Complete && rule.would_delete_count != Some(0));
     let collections: BTreeSet<&str> =
         ready.flat_map(|rule| rule.child_namespaces.iter().flatten().chain([&rule.namespace])).map(String::as_str).collect();
     Some(format!("delete {what} from {}?", plural(collections.len() as u64, "collection")))

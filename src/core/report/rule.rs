@@ -181,6 +181,11 @@ impl RuleReport {
         percent(self.expired_count?, self.document_count?)
     }
 
+    /// Whether a sweep may delete documents or orphans by the rule, as far as a dry run can tell.
+    pub fn would_delete(&self) -> bool {
+        self.status == Status::Complete && (self.would_delete_count != Some(0) || self.would_delete_orphan_count > Some(0))
+    }
+
     /// Whether the run deleted documents or orphans by the rule.
     pub fn has_deleted(&self) -> bool {
         self.deleted_count > 0 || self.orphans_deleted_count > Some(0)

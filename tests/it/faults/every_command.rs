@@ -95,13 +95,12 @@ impl Stage {
             let index = doc! { "key": { "at": 1 }, "name": "at_1", "expireAfterSeconds": seconds };
             case.db.run_command(doc! { "createIndexes": name, "indexes": [index] }).await.unwrap();
         }
+        let stage = Self { proxy: Proxy::start(member.port, Service::Member).await, case };
         if matches!(subcommand, Subcommand::History | Subcommand::Restore) {
-            let stage = Self { proxy: Proxy::start(member.port, Service::Member).await, case };
             let ran = run(stage.command(Subcommand::Sweep)).await;
             assert_eq!(ran.code, Some(4), "{ran:?}");
-            return stage.behind_proxy(limits);
         }
-        Self { proxy: Proxy::start(member.port, Service::Member).await, case }.behind_proxy(limits)
+        stage.behind_proxy(limits)
     }
 
     /// Prepares a further run, in the same collections if the subcommand only reads, and in new ones if it writes.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::support::faults::{Stopped, send};
 use crate::support::mongod::Mongod;
+use crate::support::pool::Shared;
 use crate::support::replica_set::ReplicaSet;
-use crate::support::shared::Shared;
 use crate::support::site::Site;
 use crate::support::sweeper::{id_set, ids};
 use mongodb::bson::{DateTime, Document, doc};

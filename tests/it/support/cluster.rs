@@ -8,9 +8,9 @@ use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::{Client, Database};
 
 use super::mongod::Mongod;
+use super::pool::Shared;
 use super::proxy::router::{Router, Sharded};
 use super::proxy::{Proxy, Service};
-use super::shared::Shared;
 use super::sweeper::Case;
 
 /// A case on a cluster of two shards. The `uri` and the client of the case lead through the router.

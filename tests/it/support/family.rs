@@ -10,8 +10,8 @@ use futures_util::io::AsyncWriteExt;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::gridfs::GridFsBucket;
 
+use super::pool::Shared;
 use super::replica_set::ReplicaSet;
-use super::shared::Shared;
 use super::sweeper::{Case, Report};
 
 const DAY: i64 = 86_400_000;

@@ -19,7 +19,6 @@ pub(crate) mod reference;
 pub(crate) mod replica_set;
 pub(crate) mod said;
 pub(crate) mod server;
-pub(crate) mod shared;
 pub(crate) mod shim;
 pub(crate) mod site;
 pub(crate) mod strange;

@@ -10,7 +10,7 @@ use mongodb::{Client, Collection, Database};
 use tempfile::TempDir;
 
 use super::mongod::{Mongod, block_on};
-use super::shared::Shared;
+use super::pool::Shared;
 use super::sweeper::{Report, ids, policy_file, run, sweeper};
 
 /// A separate database on the server with the active monitor.

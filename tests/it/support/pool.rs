@@ -32,20 +32,41 @@ pub(crate) struct Pool {
 
 /// Returns the pool of this run.
 pub(crate) fn pool() -> Arc<Pool> {
-    static POOL: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
-    let mut pool = lock(&POOL);
-    pool.upgrade().unwrap_or_else(|| {
-        let begun = Arc::new(Pool::default());
-        *pool = Arc::downgrade(&begun);
-        begun
-    })
+    static POOL: Shared<Pool> = Shared::new();
+    POOL.or_begin(Arc::default)
 }
 
-impl Pool {
-    /// Keeps a value that tests share for the next of them.
-    pub(crate) fn keep(&self, shared: Arc<dyn Any + Send + Sync>) {
-        lock(&self.shared).push(shared);
+/// A value that the first test that needs it creates, and that ends with the pool. In a static variable it would never be
+/// dropped, and the server process would outlive the tests.
+pub(crate) struct Shared<T>(Mutex<Weak<T>>);
+
+impl<T: Send + Sync + 'static> Shared<T> {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(Weak::new()))
     }
+
+    pub(crate) fn get(&self, start: impl FnOnce() -> T) -> Arc<T> {
+        self.or_begin(|| {
+            let started = Arc::new(start());
+            lock(&pool().shared).push(started.clone());
+            started
+        })
+    }
+
+    fn or_begin(&self, begin: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        let mut shared = lock(&self.0);
+        shared.upgrade().unwrap_or_else(|| {
+            let begun = begin();
+            *shared = Arc::downgrade(&begun);
+            begun
+        })
+    }
+}
+
+/// Returns the standalone server of all tests that can share one.
+pub(crate) fn standalone() -> Arc<Mongod> {
+    static STANDALONE: Shared<Mongod> = Shared::new();
+    STANDALONE.get(|| Mongod::start(&[]))
 }
 
 /// A kind of servers that can be lent.

@@ -7,9 +7,9 @@ use mongodb::bson::{Document, doc};
 use mongodb::error::{Error, ErrorKind};
 
 use super::faults::{dated, days};
+use super::pool;
 use super::proxy::cosmos::CosmosRu;
 use super::proxy::{Proxy, Service};
-use super::shared;
 use super::sweeper::Case;
 
 /// A case whose `uri` leads through the proxy, for `sweeper`. The client of the case connects directly.
@@ -34,7 +34,7 @@ impl Proxied {
     }
 
     pub(crate) async fn behind(service: Service, mut case: Case) -> Self {
-        let mongod = tokio::task::spawn_blocking(shared::standalone).await.expect("the shared server");
+        let mongod = tokio::task::spawn_blocking(pool::standalone).await.expect("the shared server");
         let proxy = Proxy::start(mongod.port, service).await;
         case.uri = proxy.uri();
         let client = Client::with_uri_str(proxy.uri()).await.expect("a client");

@@ -9,7 +9,7 @@ use mongodb::bson::{Document, doc};
 use tempfile::TempDir;
 
 use super::mongod::{Mongod, block_on};
-use super::shared::Shared;
+use super::pool::Shared;
 use super::sweeper::{Ran, Report, policy_file, run, sweeper};
 
 /// A directory for policies, for tests with their own servers.

@@ -12,8 +12,7 @@ use mongodb::{Client, Collection, Database};
 use tempfile::TempDir;
 
 use super::mongod::Mongod;
-use super::pool::{Pool, pool};
-use super::shared;
+use super::pool::{Pool, pool, standalone};
 
 /// A database and a directory for policies and reports.
 pub(crate) struct Case {
@@ -36,7 +35,7 @@ impl Case {
 
     /// Creates a case with a database of this name on the shared server; no other test may use the name.
     pub(crate) async fn named(database: &str) -> Self {
-        let mongod = tokio::task::spawn_blocking(shared::standalone).await.expect("the shared server");
+        let mongod = tokio::task::spawn_blocking(standalone).await.expect("the shared server");
         Self { _shared: Some(mongod.clone()), ..Self::on(&mongod, database).await }
     }
 

@@ -78,7 +78,7 @@ fn cells(run: &RecordedRun) -> [String; 8] {
 fn summary(history: &History, unicode: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let ended: Vec<&RecordedRun> = history.runs.iter().filter(|run| run.has_ended()).collect();
-    let reported = ended.iter().filter(|run| run.has_report());
+    let reported = history.runs.iter().filter(|run| run.has_report());
     let reported: Vec<(u64, u64)> = reported.filter_map(|run| Some((run.deleted_count?, run.duration_ms?))).collect();
     if let (Some(&(latest_deleted, latest_duration)), Some(median), true) =
         (reported.first(), &history.median, reported.len() > 1)
