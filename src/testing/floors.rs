@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
@@ -19,20 +20,53 @@ const SEAMS: [&str; 3] = ["base::machine", "commands::session", "shell::archive"
 const IMPURE: [&[&str]; 7] =
     [&["fastrand"], &["mongodb"], &["std", "env"], &["std", "fs"], &["std", "io"], &["tokio"], &["tracing"]];
 
-/// Returns the modules of the crate, each with the tokens of its file without those that are compiled only for tests.
-fn modules() -> BTreeMap<String, Vec<TokenTree>> {
-    sources().into_iter().map(|(module, tokens)| (module, without_tests(tokens))).collect()
-}
+/// Keywords that name a type.
+const KINDS: [&str; 4] = ["struct", "enum", "trait", "type"];
 
-/// Returns the modules of the crate, each with the tokens of its file.
-fn sources() -> BTreeMap<String, TokenStream> {
+/// The files of the crate by the names of their modules, read once for all tests.
+static FILES: LazyLock<BTreeMap<String, SourceFile>> = LazyLock::new(|| {
     let mut found = BTreeMap::new();
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    collect(&src, "", &mut found);
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), "", &mut found);
     found
+});
+
+/// What the tests ask of a file.
+struct SourceFile {
+    /// The files that it declares under `#[cfg(test)]`.
+    declared_for_tests: Vec<String>,
+    /// Whether it has code under `#[cfg(test)]` that is not a module of tests.
+    has_code_for_tests: bool,
+    /// The types that it declares at its top level outside of tests.
+    types: Vec<String>,
+    /// The paths that it spells out outside of tests.
+    paths: BTreeSet<Vec<String>>,
 }
 
-fn collect(dir: &Path, prefix: &str, found: &mut BTreeMap<String, TokenStream>) {
+impl SourceFile {
+    fn read(module: &str, file: &Path) -> Self {
+        let tokens: TokenStream = fs::read_to_string(file).expect("a source file").parse().expect("Rust");
+        let declared_for_tests = tests_of(tokens.clone()).iter().map(|name| format!("{module}::{name}")).collect();
+        let has_code_for_tests = has_code_for_tests(tokens.clone());
+        let tokens = without_tests(tokens);
+        let words: Vec<String> = tokens.iter().map(ToString::to_string).collect();
+        let names = words.windows(2).filter(|pair| KINDS.contains(&pair[0].as_str()));
+        let types = names.map(|pair| pair[1].clone()).collect();
+        Self { declared_for_tests, has_code_for_tests, types, paths: paths(module, &tokens) }
+    }
+
+    /// Whether it spells out a path that begins with these names in another crate.
+    fn spells(&self, module: &str, names: &[&str]) -> bool {
+        let depth = module.split("::").count();
+        self.paths.iter().any(|path| path.len() > depth + names.len() && names.iter().eq(&path[depth..depth + names.len()]))
+    }
+}
+
+/// Returns the files that are compiled into the product.
+fn product() -> impl Iterator<Item = (&'static str, &'static SourceFile)> {
+    FILES.iter().map(|(module, file)| (module.as_str(), file)).filter(|(module, _)| !is_for_tests(module))
+}
+
+fn collect(dir: &Path, prefix: &str, found: &mut BTreeMap<String, SourceFile>) {
     for entry in fs::read_dir(dir).expect("a folder of the source").flatten() {
         let path = entry.path();
         let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("names in UTF-8").to_owned();
@@ -40,8 +74,8 @@ fn collect(dir: &Path, prefix: &str, found: &mut BTreeMap<String, TokenStream>) 
         if path.is_dir() {
             collect(&path, &name, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") && !["main", "lib"].contains(&name.as_str()) {
-            let tokens: TokenStream = fs::read_to_string(&path).expect("a source file").parse().expect("Rust");
-            found.insert(name, tokens);
+            let file = SourceFile::read(&name, &path);
+            found.insert(name, file);
         }
     }
 }
@@ -152,14 +186,14 @@ fn follow(mut base: Vec<String>, mut rest: &[TokenTree], found: &mut BTreeSet<Ve
 }
 
 /// Returns the modules that each module uses: the longest known beginning of each of its paths.
-fn uses(modules: &BTreeMap<String, Vec<TokenTree>>) -> BTreeMap<&str, BTreeSet<&str>> {
+fn uses() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
     let resolve = |path: &[String]| {
-        (1..=path.len()).rev().find_map(|length| modules.get_key_value(&path[..length].join("::")).map(|(name, _)| name.as_str()))
+        (1..=path.len()).rev().find_map(|length| FILES.get_key_value(&path[..length].join("::")).map(|(name, _)| name.as_str()))
     };
-    let of = |(module, tokens): (&'_ String, &Vec<TokenTree>)| -> BTreeSet<&str> {
-        paths(module, tokens).iter().filter_map(|path| resolve(path)).filter(|used| used != module).collect()
+    let of = |module: &str, file: &SourceFile| {
+        file.paths.iter().filter_map(|path| resolve(path)).filter(|used| *used != module).collect()
     };
-    modules.iter().map(|(module, tokens)| (module.as_str(), of((module, tokens)))).collect()
+    FILES.iter().map(|(module, file)| (module.as_str(), of(module, file))).collect()
 }
 
 fn floor(module: &str) -> usize {
@@ -174,25 +208,20 @@ fn is_for_tests(module: &str) -> bool {
 
 #[test]
 fn files_for_tests_lie_under_testing_or_tests_or_are_named_tests() {
-    let declared: Vec<String> = sources()
-        .into_iter()
-        .flat_map(|(module, tokens)| tests_of(tokens).into_iter().map(move |name| format!("{module}::{name}")))
-        .collect();
-    let astray: Vec<&String> = declared.iter().filter(|module| !is_for_tests(module)).collect();
+    let declared: Vec<&String> = FILES.values().flat_map(|file| &file.declared_for_tests).collect();
+    let astray: Vec<&&String> = declared.iter().filter(|module| !is_for_tests(module)).collect();
     assert!(declared.len() > 10 && astray.is_empty(), "files that are compiled for tests only: {astray:?}");
 }
 
 #[test]
 fn the_product_has_no_code_for_tests_but_where_a_simulation_takes_over() {
-    let with_code = sources().into_iter().filter(|(_, tokens)| has_code_for_tests(tokens.clone())).map(|(module, _)| module);
-    let product: Vec<String> = with_code.filter(|module| !is_for_tests(module)).collect();
-    assert_eq!(product, SEAMS);
+    let with_code: Vec<&str> = product().filter(|(_, file)| file.has_code_for_tests).map(|(module, _)| module).collect();
+    assert_eq!(with_code, SEAMS);
 }
 
 #[test]
 fn no_import_points_up() {
-    let modules = modules();
-    let up: Vec<String> = uses(&modules)
+    let up: Vec<String> = uses()
         .iter()
         .flat_map(|(module, used)| used.iter().map(move |used| (*module, *used)))
         .filter(|(module, used)| !is_for_tests(module) && floor(used) > floor(module))
@@ -204,10 +233,9 @@ fn no_import_points_up() {
 /// What decides is on the way to a delete; a report only tells. Nothing that decides asks a report.
 #[test]
 fn below_the_commands_only_reports_know_reports() {
-    let modules = modules();
     let is_report = |module: &str| module == "core::report" || module.starts_with("core::report::");
     let below = |module: &str| FLOORS[floor(module)] != "commands" && !is_for_tests(module) && !is_report(module);
-    let knowing: Vec<String> = uses(&modules)
+    let knowing: Vec<String> = uses()
         .iter()
         .filter(|(module, _)| below(module))
         .flat_map(|(module, used)| used.iter().filter(|used| is_report(used)).map(move |used| format!("{module} -> {used}")))
@@ -218,14 +246,9 @@ fn below_the_commands_only_reports_know_reports() {
 /// A name stands for one thing: whoever searches for a type finds one.
 #[test]
 fn each_type_of_the_product_has_a_name_of_its_own() {
-    const KINDS: [&str; 4] = ["struct", "enum", "trait", "type"];
-    let modules = modules();
-    let mut named: BTreeMap<String, Vec<&String>> = BTreeMap::new();
-    for (module, tokens) in modules.iter().filter(|(module, _)| !is_for_tests(module)) {
-        let words: Vec<String> = tokens.iter().map(ToString::to_string).collect();
-        for pair in words.windows(2).filter(|pair| KINDS.contains(&pair[0].as_str())) {
-            named.entry(pair[1].clone()).or_default().push(module);
-        }
+    let mut named: BTreeMap<&String, Vec<&str>> = BTreeMap::new();
+    for (module, file) in product() {
+        file.types.iter().for_each(|name| named.entry(name).or_default().push(module));
     }
     assert!(named.len() > 300, "{}", named.len());
     named.retain(|_, modules| modules.len() > 1);
@@ -235,8 +258,7 @@ fn each_type_of_the_product_has_a_name_of_its_own() {
 /// A module and the files of its own folder may use each other: only circles that leave the folder count.
 #[test]
 fn no_two_files_import_each_other() {
-    let modules = modules();
-    let uses = uses(&modules);
+    let uses = uses();
     let is_own = |a: &str, b: &str| a.starts_with(&format!("{b}::")) || b.starts_with(&format!("{a}::"));
     let others = |module: &str| uses[module].iter().copied().filter(|used| !is_own(module, used)).collect();
     let others: BTreeMap<&str, BTreeSet<&str>> = uses.keys().map(|module| (*module, others(module))).collect();
@@ -246,10 +268,9 @@ fn no_two_files_import_each_other() {
 /// A room is a folder or a file of a floor, with all below it.
 #[test]
 fn no_two_rooms_import_each_other() {
-    let modules = modules();
     let mut rooms: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let is_in_room = |module: &str| module.contains("::") && !is_for_tests(module);
-    for (module, used) in uses(&modules).into_iter().filter(|(module, _)| is_in_room(module)) {
+    for (module, used) in uses().into_iter().filter(|(module, _)| is_in_room(module)) {
         let others = used.into_iter().filter(|used| is_in_room(used)).map(room).filter(|used| *used != room(module));
         rooms.entry(room(module)).or_default().extend(others);
     }
@@ -291,36 +312,22 @@ fn reaches<'a>(from: &'a str, to: &str, next: &impl Fn(&str) -> Vec<&'a str>) ->
 
 #[test]
 fn only_the_server_names_the_driver() {
-    let driver = ["mongodb".to_owned()];
-    let named: Vec<String> = modules()
-        .into_iter()
-        .filter(|(module, _)| !DRIVER_FILES.contains(&module.as_str()) && !is_for_tests(module))
-        .filter(|(module, tokens)| spells(module, tokens, &driver))
-        .map(|(module, _)| module)
-        .collect();
+    let others = product().filter(|(module, _)| !DRIVER_FILES.contains(module));
+    let named: Vec<&str> = others.filter(|(module, file)| file.spells(module, &["mongodb"])).map(|(module, _)| module).collect();
     assert!(named.is_empty(), "files that name the driver: {named:?}");
 }
 
 #[test]
 fn the_core_has_no_clock_no_files_and_no_driver() {
-    let core = modules().into_iter().filter(|(module, _)| FLOORS[floor(module)] == "core" && !is_for_tests(module));
-    let impure: Vec<String> = core
-        .flat_map(|(module, tokens)| {
-            let paths = paths(&module, &tokens);
-            let named = IMPURE.iter().map(|path| path.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
-            let named: Vec<String> = named.filter(|path| spells(&module, &tokens, path)).map(|path| path.join("::")).collect();
-            // A type that tells the time, such as `Instant::now`; a variable may well be called `now`.
-            let is_type = |name: &str| name.starts_with(char::is_uppercase);
-            let clocks = paths.iter().filter(|path| matches!(path.as_slice(), [.., of, now] if now == "now" && is_type(of)));
-            let clocks: Vec<String> = clocks.map(|path| path[path.len() - 2..].join("::")).collect();
-            named.into_iter().chain(clocks).map(move |name| format!("{module}: {name}")).collect::<Vec<_>>()
+    // A type that tells the time, such as `Instant::now`; a variable may well be called `now`.
+    let is_clock = |path: &[String]| matches!(path, [.., of, now] if now == "now" && of.starts_with(char::is_uppercase));
+    let impure: Vec<String> = product()
+        .filter(|(module, _)| FLOORS[floor(module)] == "core")
+        .flat_map(|(module, file)| {
+            let named = IMPURE.iter().filter(|path| file.spells(module, path)).map(|path| path.join("::"));
+            let clocks = file.paths.iter().filter(|path| is_clock(path)).map(|path| path[path.len() - 2..].join("::"));
+            named.chain(clocks).map(|name| format!("{module}: {name}")).collect::<Vec<_>>()
         })
         .collect();
     assert!(impure.is_empty(), "values in, values out, but for:\n{}", impure.join("\n"));
-}
-
-/// Whether a file spells out a path that begins with these names in another crate.
-fn spells(module: &str, tokens: &[TokenTree], names: &[String]) -> bool {
-    let depth = module.split("::").count();
-    paths(module, tokens).iter().any(|path| path.len() > depth + names.len() && path[depth..].starts_with(names))
 }

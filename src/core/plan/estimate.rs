@@ -142,7 +142,7 @@ impl Estimate {
             documents,
             children: rule.family.as_ref().and(load.children),
             bytes: load.bytes,
-            seconds: seconds.map(|seconds| (seconds * 10.0).round() / 10.0),
+            seconds: seconds.map(|seconds| (seconds * 1000.0).round() / 1000.0),
             documents_per_second: load.documents_per_second.round(),
             speed_source: if facts.measured_speed.is_some() { SpeedSource::History } else { SpeedSource::Assumption },
             oplog_bytes_per_document: oplog_bytes_per_document.map(|bytes| (bytes * 10.0).round() / 10.0),

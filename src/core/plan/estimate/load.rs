@@ -3,7 +3,7 @@
 use bson::Bson;
 
 use super::EstimateFacts;
-use super::speed::{assumed_seconds, assumed_seconds_of_child};
+use super::speed::{RULE, assumed_seconds, assumed_seconds_of_child};
 use crate::core::plan::oplog::Entries;
 use crate::core::plan::{ChildRule, SweepRule};
 
@@ -57,7 +57,11 @@ impl EstimatedLoad {
             Some(speed) => (Some(number / speed + orphans), speed),
             None => {
                 let seconds = number * own_seconds + of_children;
-                (children.as_ref().map(|_| seconds), if number > 0.0 { number / (seconds - orphans) } else { 1.0 / own_seconds })
+                let of_rule = if seconds > 0.0 { RULE } else { 0.0 };
+                (
+                    children.as_ref().map(|_| seconds + of_rule),
+                    if number > 0.0 { number / (seconds - orphans) } else { 1.0 / own_seconds },
+                )
             }
         };
         Self {

@@ -22,6 +22,10 @@ const CHILD: f64 = 8.0;
 /// Seconds that it takes to archive a document, and a byte of it.
 const ARCHIVED: (f64, f64) = (5e-6, 5e-9);
 
+/// Seconds that a rule with something to delete takes besides: what is asked before its first delete and after its last.
+/// Measured with 300 collections of three documents each.
+pub(super) const RULE: f64 = 0.004;
+
 /// Returns the seconds to expect of a sweep without a limit for each document, by its average size. `cache` is the size of the
 /// server's cache.
 pub(super) fn assumed_seconds(rule: &SweepRule, cache: Option<u64>) -> f64 {

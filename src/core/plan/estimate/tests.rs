@@ -166,11 +166,11 @@ fn parents_and_children_share_the_rate_and_each_takes_its_time_without_a_history
     };
     // A child takes the time of eight documents.
     let assumed = estimate(&rule, 87_000 * 3, 0, None);
-    assert_eq!((assumed.seconds, assumed.documents_per_second), (Some(25.0), 3480.0));
+    assert_eq!((assumed.seconds, assumed.documents_per_second), (Some(25.004), 3480.0));
     let orphaned = estimate(&rule, 0, 87_000 * 2, None);
     assert_eq!(
         (orphaned.seconds, orphaned.documents_per_second),
-        (Some(17.0), 87_000.0),
+        (Some(17.004), 87_000.0),
         "no document takes its time from orphans"
     );
     // Earlier sweeps had children as well, but the orphans are gone by them.
@@ -216,8 +216,17 @@ fn a_large_document_takes_longer() {
         let facts = EstimateFacts { measured_speed: None, ..facts(87_000, &OplogLook::None, &[]) };
         Estimate::of(&rule, &facts).seconds.unwrap()
     };
-    // 87,000 documents take a second, and each byte beyond a thousand two nanoseconds.
-    assert_eq!([seconds(10.0), seconds(1000.0), seconds(251_000.0)], [1.0, 1.0, 44.5]);
+    // 87,000 documents take a second, each byte beyond a thousand two nanoseconds, and the rule four milliseconds.
+    assert_eq!([seconds(10.0), seconds(1000.0), seconds(251_000.0)], [1.004, 1.004, 44.504]);
+}
+
+#[test]
+fn a_rule_takes_its_time_for_a_few_documents_and_none_for_nothing() {
+    let seconds = |expired| {
+        let facts = EstimateFacts { measured_speed: None, ..facts(expired, &OplogLook::None, &[]) };
+        Estimate::of(&rule(""), &facts).seconds
+    };
+    assert_eq!([seconds(0), seconds(3)], [Some(0.0), Some(0.004)]);
 }
 
 #[test]
@@ -229,7 +238,7 @@ fn each_document_and_each_byte_of_it_takes_time_to_archive() {
         Estimate::of(&rule, &facts).seconds.unwrap()
     };
     // The deletes take twenty seconds.
-    assert_eq!([seconds(None), seconds(Some(400.0)), seconds(Some(1000.0))], [28.7, 32.2, 37.4]);
+    assert_eq!([seconds(None), seconds(Some(400.0)), seconds(Some(1000.0))], [28.704, 32.184, 37.404]);
 }
 
 #[test]

@@ -116,7 +116,11 @@ fn summary(history: &History, unicode: bool) -> Vec<String> {
         )
     }));
     let errors = history.runs.iter().filter_map(|run| Some((run, run.error.as_ref()?)));
-    lines.extend(errors.map(|(run, why)| format!("{}: {}", run.started_at.minute(), why)));
+    lines.extend(errors.map(|(run, why)| {
+        // Details and the hint are lines of their own in the log.
+        let why: Vec<&str> = why.lines().map(str::trim).collect();
+        format!("{}: {}", run.started_at.minute(), why.join("; "))
+    }));
     lines
 }
 
@@ -129,4 +133,28 @@ fn whole(value: f64) -> String {
 fn csv(history: &History) -> String {
     let rows = history.runs.iter().map(|run| json::values(run).values().map(plain).collect());
     lines(json::values(&RecordedRun::default()).keys().map(String::as_str), rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::report::SCHEMA_VERSION;
+
+    #[test]
+    fn an_error_with_a_hint_is_one_paragraph_in_text_and_markdown() {
+        let error = "reading: no such file; nothing was deleted\n  p:1:1: first\nhint: name one with -p";
+        let run = RecordedRun { status: "failed".into(), error: Some(error.into()), ..RecordedRun::default() };
+        let history = History {
+            schema_version: SCHEMA_VERSION,
+            command: "history",
+            collection: "ops.runs".into(),
+            runs: vec![run],
+            median: None,
+        };
+        let expected = ": reading: no such file; nothing was deleted; p:1:1: first; hint: name one with -p\n";
+        for format in [Format::Table, Format::Markdown] {
+            let text = render(&history, format, true, TableStyle { width: 200, ..TableStyle::default() });
+            assert!(text.ends_with(expected), "{text}");
+        }
+    }
 }
