@@ -133,7 +133,7 @@ impl StoredFile {
             let bytes =
                 read(opened.file.as_ref(), at, length).map_err(|cause| damaged(&format!("the segment at {at}: {cause}")))?;
             let sha256 = Sha256::digest(&bytes);
-            if text::hex(&sha256) != segment.sha256 {
+            if hex::encode(sha256) != segment.sha256 {
                 return Err(damaged(&format!("the segment at {at} has another checksum")));
             }
             let place = SegmentPlace { offset: at, length, sha256: sha256.into() };
@@ -161,7 +161,7 @@ impl StoredFile {
             return Err(damaged(&format!("it has {length} bytes, and {} were written", totals.compressed_bytes)));
         }
         let is_same = verified.documents == totals.documents && verified.segments.len() as u64 == totals.segments;
-        if !is_same || text::hex(&whole.finalize()) != totals.sha256 {
+        if !is_same || hex::encode(whole.finalize()) != totals.sha256 {
             return Err(damaged(&format!("it does not match `{MANIFEST}`")));
         }
         Ok(verified)

@@ -232,7 +232,7 @@ impl ArchiveFile {
         let FilePart { length, sha256, whole, .. } = part.into_inner().map_err(IntoInnerError::into_error)?;
         self.file.sync()?;
         self.file.check(offset + length)?;
-        let sha256 = text::hex(&sha256.finalize());
+        let sha256 = hex::encode(sha256.finalize());
         let line = Segment {
             file: self.record.file.clone(),
             rule: rule.to_owned(),
@@ -258,7 +258,7 @@ impl ArchiveFile {
             documents: self.documents,
             bytes: self.bytes,
             compressed_bytes: self.file.length,
-            sha256: text::hex(&self.sha256.clone().finalize()),
+            sha256: hex::encode(self.sha256.clone().finalize()),
         }
     }
 }

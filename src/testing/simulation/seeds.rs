@@ -10,7 +10,7 @@ use super::simulate;
 use super::trace::{EndedSimulation, Violation};
 
 /// Seeds of each of the tests that `cargo test` runs.
-const SEEDS: u64 = 250;
+const SEEDS: u64 = 200;
 
 /// Smallest part of the seeds, in percent, in which runs have to delete while there is trouble. Else a simulation may say nothing
 /// because nothing happens in it.

@@ -101,12 +101,8 @@ impl Strange {
 
     /// Returns the document with only this `_id`, in hexadecimal digits.
     pub(crate) fn hex(&self) -> String {
-        hex(&document(&[element(self.kind, b"_id", &self.bytes)]))
+        hex::encode(document(&[element(self.kind, b"_id", &self.bytes)]))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Inserts a document for each `_id`, with a date and, if asked for, a string that is not valid.
@@ -132,7 +128,7 @@ pub(crate) async fn fill(case: &Case, name: &str, ids: &[Strange], at: DateTime,
 pub(crate) async fn left(case: &Case, name: &str) -> BTreeSet<String> {
     let found = case.db.collection::<RawDocumentBuf>(name).find(doc! {}).projection(doc! { "_id": 1 }).await.unwrap();
     let found: Vec<RawDocumentBuf> = found.try_collect().await.unwrap();
-    found.iter().map(|document| hex(document.as_bytes())).collect()
+    found.iter().map(|document| hex::encode(document.as_bytes())).collect()
 }
 
 /// Returns the same for `_id`s.

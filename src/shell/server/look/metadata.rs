@@ -3,7 +3,6 @@
 use bson::{Bson, Document, Uuid};
 
 use super::catalog;
-use crate::base::text;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::{Result, ServerError};
@@ -25,7 +24,7 @@ pub(crate) async fn of(deployment: &Deployment, namespace: &Namespace, uuid: Opt
     }
     metadata.insert("indexes", indexes);
     if let Some(uuid) = catalog::uuid(&entry) {
-        metadata.insert("uuid", text::hex(&uuid.bytes()));
+        metadata.insert("uuid", hex::encode(uuid.bytes()));
     }
     metadata.insert("collectionName", &namespace.collection);
     metadata.insert("type", entry.get_str("type").unwrap_or("collection"));
