@@ -120,6 +120,7 @@ mod guards {
     mod detached;
     mod hints;
     mod one_judgement;
+    mod oplog;
     mod own_counts;
     mod refusals;
     mod unknown_fields;
@@ -209,7 +210,6 @@ mod sweep {
     mod limits;
     mod moving;
     mod nothing;
-    mod oplog;
     mod order;
     mod races;
     mod saved_plan;

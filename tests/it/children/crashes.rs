@@ -1,6 +1,7 @@
 //! A run that ends between a parent and its children leaves the rest to the next run, which leaves no orphan.
 
 use std::process::Child;
+use std::time::Duration;
 
 use crate::support::family::{
     assert_kept, assert_whole, case, entries, entry, fill, lines, lines_of, order, orders, report_after, rule, short,
@@ -25,6 +26,7 @@ async fn kill_at(case: &Case, mut child: Child, entries: u64, between: bool) {
         if changes >= entries && (!between || is_between(case).await) {
             break;
         }
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     child.kill().unwrap();
     end(child).await;
