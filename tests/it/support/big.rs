@@ -1,10 +1,14 @@
 //! A collection of more than a million documents. Tests share it, and none changes it: it takes seconds to fill.
 
+use std::sync::Arc;
+
 use mongodb::bson::{DateTime, doc};
 
-use super::mongod::block_on;
-use super::pool::Shared;
+use super::mongod::{Mongod, block_on};
+use super::pool::{Shared, standalone};
 use super::sweeper::Case;
+
+const DATABASE: &str = "big";
 
 /// Documents of the collection.
 pub(crate) const DOCUMENTS: u64 = 1_100_000;
@@ -14,15 +18,15 @@ pub(crate) const AS_OF: &str = "2026-01-31T02:00:00.000Z";
 
 /// Returns a case whose database has the collection `big`, without an index on its date `at`.
 pub(crate) async fn big() -> Case {
-    static FILLED: Shared<()> = Shared::new();
-    // First of all, so that the server is still there once it is filled.
-    let case = Case::named("big").await;
-    tokio::task::spawn_blocking(|| FILLED.get(|| block_on(fill()))).await.expect("a filled collection");
-    case
+    // With its server, so that both last equally long.
+    static FILLED: Shared<Arc<Mongod>> = Shared::new();
+    let filled = tokio::task::spawn_blocking(|| FILLED.get(|| block_on(fill()))).await.expect("a filled collection");
+    Case::on_shared(Arc::clone(&filled), DATABASE).await
 }
 
-async fn fill() {
-    let case = Case::named("big").await;
+async fn fill() -> Arc<Mongod> {
+    let mongod = tokio::task::spawn_blocking(standalone).await.expect("the shared server");
+    let database = mongod.client().await.database(DATABASE);
     let now = DateTime::parse_rfc3339_str(AS_OF).unwrap();
     let id = doc! { "$add": [{ "$multiply": ["$a", 1000] }, "$b"] };
     let stages = vec![
@@ -33,5 +37,6 @@ async fn fill() {
         doc! { "$project": { "_id": &id, "even": { "$mod": ["$b", 2] }, "at": { "$subtract": [now, { "$multiply": [&id, 10_000] }] } } },
         doc! { "$out": "big" },
     ];
-    case.db.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await.expect("an aggregate");
+    database.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await.expect("an aggregate");
+    mongod
 }

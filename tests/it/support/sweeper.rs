@@ -35,7 +35,14 @@ impl Case {
 
     /// Creates a case with a database of this name on the shared server; no other test may use the name.
     pub(crate) async fn named(database: &str) -> Self {
+        // Held before the server begins, so that it is kept.
+        let _pool = pool();
         let mongod = tokio::task::spawn_blocking(standalone).await.expect("the shared server");
+        Self::on_shared(mongod, database).await
+    }
+
+    /// Creates a case on a server that tests share.
+    pub(crate) async fn on_shared(mongod: Arc<Mongod>, database: &str) -> Self {
         Self { _shared: Some(mongod.clone()), ..Self::on(&mongod, database).await }
     }
 
