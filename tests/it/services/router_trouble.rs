@@ -71,6 +71,37 @@ async fn documents_that_move_to_a_shard_that_has_carried_out_the_delete_go_as_we
 }
 
 #[tokio::test]
+async fn orphans_stay_and_do_not_keep_a_run_from_its_end() {
+    for (has_index, keys) in [(true, ""), (true, ", maxDeletes: 100000"), (false, ""), (false, ", batchSize: 50")] {
+        let cluster = quarters(has_index).await;
+        cluster.router.expect_orphans();
+        // Of the first chunk, which the other shard owns.
+        let orphans = (1000..1020).map(|n| doc! { "_id": n, "t": n - 1000, "at": days(-700) });
+        cluster.on_shard(1).collection("c").insert_many(orphans).await.unwrap();
+        let report = swept(&cluster, keys).await;
+        assert_eq!(left(&cluster).await, [live(), (1000..1020).collect()].concat(), "{has_index} {keys}");
+        assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(0), &266.into()), "{report:?}");
+        assert_eq!((report.rule(0, "status"), report.rule(0, "remainingCount")), (&"complete".into(), &0.into()), "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_along_an_index_takes_at_most_two_round_trips_to_each_shard() {
+    let cluster = quarters(true).await;
+    cluster.router.take_trips("c");
+    let report = swept(&cluster, ", batchSize: 10").await;
+    assert_eq!((report.ran.code, left(&cluster).await), (Some(0), live()), "{report:?}");
+    let batches = cluster.proxy.requests_of("delete").len();
+    assert!(batches >= 26, "{batches}");
+    let trips = cluster.router.take_trips("c");
+    for shard in [0, 1] {
+        let of_shard: Vec<&str> = trips.iter().filter(|trip| trip.shard == shard).map(|trip| trip.kind.as_str()).collect();
+        // The looks before the first batch and after the last one come on top.
+        assert!(of_shard.len() <= 2 * batches + 12, "{} for {batches} batches: {of_shard:?}", of_shard.len());
+    }
+}
+
+#[tokio::test]
 async fn a_limit_takes_the_oldest_of_all_shards() {
     let cluster = quarters(true).await;
     let report = swept(&cluster, ", maxDeletes: 50, batchSize: 7").await;

@@ -1,8 +1,9 @@
 //! A mongos in front of several mongods, as mongos 6.0 routes; the documents, and what commands do to them, are the mongods' own.
 //!
 //! Played: inserts, updates, deletes, finds, aggregations, counts, cursors, statistics, explain and definitions of sharded and
-//! unsharded collections, and a chunk that moves while a delete goes to several shards. Not played: other moves of chunks,
-//! orphans, stale versions, and the round trips of a cursor: all documents of a query are read at once.
+//! unsharded collections, orphans, the round trips to the shards, and a chunk that moves while a delete goes to several shards.
+//! Not played: other moves of chunks, stale versions, and a cursor that is closed before its end: all documents of a query are
+//! read at once.
 
 mod chunks;
 mod definitions;
@@ -38,6 +39,19 @@ pub(crate) struct Router {
     of_new: Mutex<Option<Sharded>>,
     /// Moves that are yet to come, with the namespaces of their collections.
     moves: Mutex<Vec<(String, Move)>>,
+    /// Whether shards have documents of chunks that they do not own.
+    has_orphans: AtomicBool,
+    trips: Mutex<Vec<Trip>>,
+}
+
+/// A command that a shard answered.
+#[derive(Debug, Clone)]
+pub(crate) struct Trip {
+    pub shard: usize,
+    /// Command and collection, such as `delete c`.
+    pub kind: String,
+    /// The number of documents in the reply to a write or a count.
+    pub n: i64,
 }
 
 /// The end of a command: a reply that the client gets, or a broken connection to a shard.
@@ -47,7 +61,26 @@ impl Router {
     pub(crate) fn new(shards: Vec<u16>) -> Arc<Self> {
         let (collections, cursors, moves) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (is_config_hidden, of_new) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Self { shards, collections, cursors, is_config_hidden, of_new, moves })
+        let (has_orphans, trips) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(Self { shards, collections, cursors, is_config_hidden, of_new, moves, has_orphans, trips })
+    }
+
+    /// Lets reads and deletes leave out the orphans that a test puts on the shards.
+    pub(crate) fn expect_orphans(&self) {
+        self.has_orphans.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the commands on a collection that shards have answered since the last call, in order.
+    pub(crate) fn take_trips(&self, collection: &str) -> Vec<Trip> {
+        let taken = std::mem::take(&mut *self.trips.lock().unwrap_or_else(PoisonError::into_inner));
+        taken.into_iter().filter(|trip| trip.kind.ends_with(&format!(" {collection}"))).collect()
+    }
+
+    fn note(&self, shard: usize, command: &Document, reply: &Document) {
+        let name = command.keys().next().map_or("", String::as_str);
+        let collection = command.get_str(name).or_else(|_| command.get_str("collection")).unwrap_or_default();
+        let trip = Trip { shard, kind: format!("{name} {collection}"), n: whole(reply, "n") };
+        self.trips.lock().unwrap_or_else(PoisonError::into_inner).push(trip);
     }
 
     /// Shards a collection from now on.
@@ -118,13 +151,20 @@ impl Router {
 
     /// Runs a command on a shard.
     async fn run(&self, shard: usize, command: &Document) -> Answer {
-        Upstream::connect(self.shards[shard]).await?.run(command).await
+        let reply = Upstream::connect(self.shards[shard]).await?.run(command).await?;
+        self.note(shard, command, &reply);
+        Ok(reply)
     }
 
-    /// Runs a command that opens a cursor on a shard, and reads it to its end; the inner error is the shard's refusal.
+    /// Runs a command that opens a cursor on a shard, and reads it to its end; the inner error is the shard's refusal. Every part
+    /// has the size for which the client asked.
+    ///
+    /// Source: s/query/async_results_merger.cpp (`scheduleGetMores`, the parameter `batchSize`).
     async fn gather(&self, shard: usize, command: &Document) -> io::Result<Result<Vec<Bson>, Document>> {
         let mut upstream = Upstream::connect(self.shards[shard]).await?;
         let mut reply = upstream.run(command).await?;
+        self.note(shard, command, &reply);
+        let size = Some(whole(command, "batchSize")).filter(|size| *size > 0);
         let mut found = Vec::new();
         loop {
             if !is_ok(&reply) {
@@ -139,7 +179,10 @@ impl Router {
             }
             // Listings have namespaces with a dot of their own.
             let (database, collection) = cursor.get_str("ns").ok().and_then(|ns| ns.split_once('.')).unwrap_or_default();
-            reply = upstream.run(&doc! { "getMore": id, "collection": collection, "$db": database }).await?;
+            let mut more = doc! { "getMore": id, "collection": collection, "$db": database };
+            more.extend(size.map(|size| ("batchSize".to_owned(), size.into())));
+            reply = upstream.run(&more).await?;
+            self.note(shard, &more, &reply);
         }
     }
 

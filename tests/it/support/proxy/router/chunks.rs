@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use mongodb::bson::{Bson, Document};
+use mongodb::bson::{Bson, Document, doc};
 use server_model::compare;
 
 /// Maximum number of combinations of values of a query that are looked up one by one.
@@ -24,6 +24,21 @@ impl Sharded {
     /// Splits a collection at one key: below it the documents are on the first shard, from it on the second.
     pub(crate) fn halves(key: Document, split: impl IntoIterator<Item = Bson>) -> Self {
         Self { key, collation: None, chunks: vec![(Some(split.into_iter().collect()), 0), (None, 1)] }
+    }
+
+    /// Returns the filter for the documents of a shard. It takes a shard key of one path that holds integers.
+    pub(super) fn owned(&self, shard: usize) -> Document {
+        let path = self.key.keys().next().expect("a path");
+        let bound = |chunk: usize, operator: &str| {
+            let values = self.chunks.get(chunk).and_then(|(bound, _)| bound.as_ref());
+            values.map(|values| (operator.to_owned(), values[0].clone()))
+        };
+        let range = |chunk: usize| {
+            let lower = chunk.checked_sub(1).and_then(|before| bound(before, "$gte"));
+            doc! { path: lower.into_iter().chain(bound(chunk, "$lt")).collect::<Document>() }
+        };
+        let own = (0..self.chunks.len()).filter(|chunk| self.chunks[*chunk].1 == shard);
+        doc! { "$or": own.map(range).collect::<Vec<_>>() }
     }
 
     pub(super) fn shards(&self) -> Vec<usize> {

@@ -1,6 +1,7 @@
 //! Reads of the router: finds, aggregations and counts, merged from the shards.
 
 use std::io;
+use std::sync::atomic::Ordering;
 
 use mongodb::bson::{Bson, Document, doc};
 use server_model::compare;
@@ -22,7 +23,7 @@ impl Router {
         let filter = command.get_document("filter").cloned().unwrap_or_default();
         let (skip, limit) = (whole(command, "skip"), whole(command, "limit"));
         let mut of_shard = command.clone();
-        for key in ["skip", "batchSize", "singleBatch"] {
+        for key in ["skip", "singleBatch"] {
             of_shard.remove(key);
         }
         if limit > 0 {
@@ -64,12 +65,39 @@ impl Router {
     async fn gather_all(&self, asked: &Asked, filter: &Document, of_shard: &Document) -> io::Result<Result<Vec<Bson>, Document>> {
         let mut found = Vec::new();
         for shard in asked.shards_of(filter) {
-            match self.gather(shard, of_shard).await? {
+            match self.gather(shard, &self.of_owned(asked, shard, of_shard)).await? {
                 Ok(of_one) => found.extend(of_one),
                 Err(refusal) => return Ok(Err(refusal)),
             }
         }
         Ok(Ok(found))
+    }
+
+    /// Restricts a find, an aggregation or a count to the documents that a shard owns. A count without a query counts orphans.
+    ///
+    /// Source: s/stage_shardfilter in db/exec/shard_filter.cpp; MongoDB manual, "count", "Inaccuracies".
+    fn of_owned(&self, asked: &Asked, shard: usize, command: &Document) -> Document {
+        let mut command = command.clone();
+        let Some(owned) = self.owned(asked, shard) else { return command };
+        let and = |filter: Option<&Document>| doc! { "$and": [filter.cloned().unwrap_or_default(), owned.clone()] };
+        if command.contains_key("find") {
+            command.insert("filter", and(command.get_document("filter").ok()));
+        } else if let Some(query) = command.get_document("query").ok().filter(|query| !query.is_empty()) {
+            command.insert("query", and(Some(query)));
+        } else if let Ok(Some(Bson::Document(first))) = command.get_array("pipeline").map(|stages| stages.first().cloned())
+            && let Ok(filter) = first.get_document("$match")
+        {
+            let stages = command.get_array("pipeline").into_iter().flatten().skip(1).cloned();
+            let stages: Vec<Bson> = std::iter::once(doc! { "$match": and(Some(filter)) }.into()).chain(stages).collect();
+            command.insert("pipeline", stages);
+        }
+        command
+    }
+
+    /// Returns the filter by which a shard finds what it owns, if orphans are played.
+    pub(super) fn owned(&self, asked: &Asked, shard: usize) -> Option<Document> {
+        let sharded = asked.sharded.as_ref().filter(|_| self.has_orphans.load(Ordering::Relaxed))?;
+        Some(sharded.owned(shard))
     }
 
     /// Runs an aggregation: whole on one shard if only that can own the documents, otherwise on the documents of all. A mongos
@@ -133,7 +161,7 @@ impl Router {
         }
         let mut sum = 0;
         for shard in asked.shards_of(&filter) {
-            let reply = self.run(shard, &of_shard).await?;
+            let reply = self.run(shard, &self.of_owned(asked, shard, &of_shard)).await?;
             if !is_ok(&reply) {
                 return Ok(reply);
             }
