@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::confirm;
 use super::run::leases::HeldLeases;
@@ -141,8 +142,9 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
         strict: args.strict,
         approval: approval.as_ref().map(|approval| (approval, args.max_plan_age)),
     };
-    let (deployment, mut plan) = prepare::plan(session, &options).await?;
-    session.so_far.planned(&plan, &[]);
+    let (deployment, plan) = prepare::plan(session, &options).await?;
+    let mut plan = Arc::new(plan);
+    session.so_far.planned(Arc::clone(&plan), Arc::default());
     record::begin(session, args.dry_run, plan.as_of).await;
     let held = match args.dry_run {
         false => Some(HeldLeases::take(&deployment, session.policy.lock.as_ref(), &wait, &mut plan).await?),
@@ -159,7 +161,7 @@ async fn unrecorded(session: &Session, args: &SweepArgs) -> anyhow::Result<Repor
     // Nor does a run that has to end wait for it.
     let count_all = is_recorded || !(deployment.facts.capabilities.request_charge || session.stop.is_asked());
     let remaining = survey::after(session, &deployment, &plan, &findings, &outcomes, count_all).await;
-    let rules = plan.rules.iter().zip(&findings).zip(outcomes.iter().zip(&remaining));
+    let rules = plan.rules.iter().zip(&*findings).zip(outcomes.iter().zip(&remaining));
     let rules = rules.map(|((planned, findings), (outcome, remaining))| {
         let spent = deployment.units_spent_on(&planned.rule.name, &planned.namespace);
         RuleReport::of(planned, findings, outcome, remaining).billed(spent)
@@ -190,20 +192,20 @@ async fn sweep_plan(
     session: &Session,
     args: &SweepArgs,
     deployment: &Deployment,
-    plan: &Plan,
+    plan: &Arc<Plan>,
     leases: Leases,
-) -> anyhow::Result<(Vec<Findings>, Vec<RuleOutcome>)> {
+) -> anyhow::Result<(Arc<[Findings]>, Vec<RuleOutcome>)> {
     let asks = !args.dry_run && confirm::can_ask(args.yes);
     let run = limits(session, args);
     let level = if args.dry_run || asks { Level::DryRun } else { Level::Sweep };
     let holds = RunHolds::new(deployment, plan);
-    let findings = survey::survey(session, deployment, plan, level, run, &holds).await;
-    session.so_far.planned(plan, &findings);
+    let findings: Arc<[Findings]> = survey::survey(session, deployment, plan, level, run, &holds).await.into();
+    session.so_far.planned(Arc::clone(plan), Arc::clone(&findings));
     let not_swept = not_swept(plan);
     let reports: Vec<RuleReport> = plan
         .rules
         .iter()
-        .zip(&findings)
+        .zip(&*findings)
         .zip(&not_swept)
         .map(|((planned, findings), outcome)| RuleReport::of(planned, findings, outcome, &Remaining::Unknown))
         .collect();
@@ -224,12 +226,12 @@ async fn sweep_plan(
         false => Consent::NotAsked,
     };
     let Some(grant) = DeleteGrant::new(args.dry_run, consent) else {
-        let outcomes = not_swept.into_iter().zip(&findings);
+        let outcomes = not_swept.into_iter().zip(&*findings);
         let outcomes: Vec<RuleOutcome> =
             outcomes.map(|(outcome, findings)| if args.dry_run { outcome } else { not_begun(outcome, findings) }).collect();
         return Ok((findings, outcomes));
     };
-    let outcomes = run::sweep(session, deployment, grant, run, leases, (plan, &findings), holds.read_so_far()).await;
+    let outcomes = run::sweep(session, deployment, grant, run, leases, (plan, &*findings), holds.read_so_far()).await;
     Ok((findings, outcomes))
 }
 

@@ -48,7 +48,7 @@ fn of_plan(known: &KnownSoFar, reason: StopReason, deployment: Option<&Deploymen
     };
     let outcomes: Vec<RuleOutcome> = (0..known.plan.rules.len()).map(outcome).collect();
     let are_shared = overlap::others_deleted(&known.plan, &outcomes);
-    let rules = known.plan.rules.iter().zip(&known.findings).zip(outcomes.iter().zip(are_shared));
+    let rules = known.plan.rules.iter().zip(&*known.findings).zip(outcomes.iter().zip(are_shared));
     let rules = rules.map(|((planned, findings), (outcome, is_shared))| {
         let remaining = if is_shared { Remaining::Shared } else { Remaining::Derived };
         let report = RuleReport::of(planned, findings, outcome, &remaining);

@@ -79,7 +79,7 @@ impl HeldLeases {
         deployment: &Deployment,
         lock: Option<&Namespace>,
         wait: &LockWait<'_>,
-        plan: &mut Plan,
+        plan: &mut Arc<Plan>,
     ) -> Result<Self, Failure> {
         let mut held = Self(Vec::new());
         for collection in LeaseCollection::all(lock, plan) {
@@ -113,7 +113,7 @@ impl Held {
     }
 
     /// Takes the leases of a collection, and waits until they can be relied on.
-    async fn take_all(&self, collection: &LeaseCollection, wait: &LockWait<'_>, plan: &mut Plan) -> Result<(), Failure> {
+    async fn take_all(&self, collection: &LeaseCollection, wait: &LockWait<'_>, plan: &mut Arc<Plan>) -> Result<(), Failure> {
         let needing = plan.rules.iter().filter(|planned| collection.is_needed_by(planned));
         let namespaces: BTreeSet<Namespace> = needing.map(|planned| planned.namespace.clone()).collect();
         let mut clock = None;
@@ -127,14 +127,14 @@ impl Held {
                         refusal: refusal.clone(),
                         countable: decision.countable().cloned(),
                     };
-                    collection.deny(plan, &namespace, refused);
+                    collection.deny(Arc::make_mut(plan), &namespace, refused);
                 }
                 Err(NotTaken::Asked(failure)) => return Err(failure),
                 Err(NotTaken::Failed(cause)) if collection.is_lock => {
                     return Err(Failure::cannot_run(format!("{}; nothing was deleted", collection.cannot_take(&cause))));
                 }
                 Err(NotTaken::Failed(cause)) => {
-                    collection.deny(plan, &namespace, |_| Decision::Fail(collection.cannot_take(&cause)));
+                    collection.deny(Arc::make_mut(plan), &namespace, |_| Decision::Fail(collection.cannot_take(&cause)));
                 }
             }
         }

@@ -22,9 +22,9 @@ pub(crate) struct SoFar {
 }
 
 pub(crate) struct KnownSoFar {
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     /// The findings before the first delete; empty ones until the rules are looked at.
-    pub findings: Vec<Findings>,
+    pub findings: Arc<[Findings]>,
     /// The rules that are swept, or may be, by their places in the plan.
     pub rules: BTreeMap<usize, RuleState>,
     /// Whether a delete may have been sent.
@@ -45,11 +45,11 @@ impl SoFar {
     }
 
     /// Notes the plan, and what was found by now; `findings` is empty where nothing was.
-    pub(crate) fn planned(&self, plan: &Plan, findings: &[Findings]) {
-        let none = || vec![Findings::default(); plan.rules.len()];
-        let findings = if findings.is_empty() { none() } else { findings.to_vec() };
+    pub(crate) fn planned(&self, plan: Arc<Plan>, findings: Arc<[Findings]>) {
+        let none = || vec![Findings::default(); plan.rules.len()].into();
+        let findings = if findings.is_empty() { none() } else { findings };
         let rules = (0..plan.rules.len()).map(|index| (index, RuleState::Waits)).collect();
-        *self.known.lock() = Some(KnownSoFar { plan: plan.clone(), findings, rules, has_begun: false });
+        *self.known.lock() = Some(KnownSoFar { plan, findings, rules, has_begun: false });
     }
 
     /// Notes that the rules at these places of the plan are about to be swept.

@@ -86,6 +86,25 @@ async fn orphans_stay_and_do_not_keep_a_run_from_its_end() {
 }
 
 #[tokio::test]
+async fn the_clock_of_the_router_decides_while_it_is_near_that_of_the_machine() {
+    const MINUTE: i64 = 60_000;
+    for (ahead, code) in [(0, 0), (2 * MINUTE, 0), (-2 * MINUTE, 0), (6 * MINUTE, 5), (-6 * MINUTE, 5)] {
+        let cluster = quarters(true).await;
+        cluster.router.set_ahead(ahead);
+        let report = swept(&cluster, "").await;
+        assert_eq!(report.ran.code, Some(code), "{ahead}: {report:?}");
+        let as_of = DateTime::parse_rfc3339_str(report.json["asOf"].as_str().unwrap()).unwrap();
+        let from_now = as_of.timestamp_millis() - DateTime::now().timestamp_millis() - ahead;
+        assert!((-MINUTE..=0).contains(&from_now), "{ahead}: {from_now}");
+        if code == 5 {
+            assert_eq!((report.rule(0, "reason"), left(&cluster).await.len()), (&"clock".into(), 400), "{ahead}: {report:?}");
+        } else {
+            assert_eq!(left(&cluster).await, live(), "{ahead}: {report:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_batch_along_an_index_takes_at_most_two_round_trips_to_each_shard() {
     let cluster = quarters(true).await;
     cluster.router.take_trips("c");

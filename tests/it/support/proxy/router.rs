@@ -14,10 +14,10 @@ mod writes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mongodb::bson::{Bson, Document, doc};
+use mongodb::bson::{Bson, DateTime, Document, doc};
 
 pub(crate) use chunks::Sharded;
 pub(crate) use moves::Move;
@@ -41,6 +41,8 @@ pub(crate) struct Router {
     moves: Mutex<Vec<(String, Move)>>,
     /// Whether shards have documents of chunks that they do not own.
     has_orphans: AtomicBool,
+    /// Milliseconds by which its clock is ahead of those of the shards.
+    ahead: AtomicI64,
     trips: Mutex<Vec<Trip>>,
 }
 
@@ -61,8 +63,13 @@ impl Router {
     pub(crate) fn new(shards: Vec<u16>) -> Arc<Self> {
         let (collections, cursors, moves) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (is_config_hidden, of_new) = (AtomicBool::new(false), Mutex::default());
-        let (has_orphans, trips) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Self { shards, collections, cursors, is_config_hidden, of_new, moves, has_orphans, trips })
+        let (has_orphans, ahead, trips) = (AtomicBool::new(false), AtomicI64::new(0), Mutex::default());
+        Arc::new(Self { shards, collections, cursors, is_config_hidden, of_new, moves, has_orphans, ahead, trips })
+    }
+
+    /// Sets the clock of the router so many milliseconds ahead of those of the shards.
+    pub(crate) fn set_ahead(&self, millis: i64) {
+        self.ahead.store(millis, Ordering::Relaxed);
     }
 
     /// Lets reads and deletes leave out the orphans that a test puts on the shards.
@@ -134,6 +141,10 @@ impl Router {
             "hello" | "isMaster" | "ismaster" => {
                 // Source: MongoDB manual, "hello", "Sharded Instances".
                 let mut reply = call.forward().await?;
+                if let Ok(time) = reply.get_datetime("localTime") {
+                    let time = time.timestamp_millis() + self.ahead.load(Ordering::Relaxed);
+                    reply.insert("localTime", DateTime::from_millis(time));
+                }
                 reply.insert("msg", "isdbgrid");
                 reply.remove("topologyVersion");
                 Ok(reply)
