@@ -54,10 +54,12 @@ impl Change {
         }
     }
 
-    /// Whether a reason is the reason of the change. Between a drop and what follows it, a run may look.
+    /// Whether a reason is the reason of the change. Between a drop and what follows it, a run may look; and a drop ends a delete
+    /// that is running before others see that the collection is gone.
     fn is_said(self, case: &Case, name: &str, error: &str) -> bool {
         let is_dropped = || self == CreatedAgain && error.contains(&Dropped.reason(case, name));
-        error.contains(&self.reason(case, name)) || is_dropped()
+        let is_ended_by_drop = error.contains("dropped or renamed during the run: query plan killed");
+        error.contains(&self.reason(case, name)) || is_dropped() || is_ended_by_drop
     }
 
     /// Returns what the run says of it.

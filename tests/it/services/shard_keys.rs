@@ -94,7 +94,8 @@ async fn exactly_the_expired_documents_go_by_every_key_and_in_every_way() {
             let report = cluster.case.report(&rule, &[]).await;
             assert_all_gone(&report, expired);
             assert_eq!(left(&cluster).await, live, "{} {keys}: {report:?}", layout.sharded.key);
-            if keys.starts_with("maxDeletes") {
+            // A twin goes with the batch of the other one if both of their shards are asked, and its own batch finds nothing.
+            if keys.starts_with("maxDeletes") && !layout.has_twins {
                 let trips = cluster.router.take_trips("c");
                 let in_vain = trips.iter().filter(|trip| trip.kind == "delete c" && trip.n == 0).count();
                 assert_eq!(in_vain, 0, "{}: {trips:?}", layout.sharded.key);

@@ -1,7 +1,7 @@
 //! A mongos in front of several mongods, as mongos 6.0 routes; the documents, and what commands do to them, are the mongods' own.
 //!
 //! Played: inserts, updates, deletes, finds, aggregations, counts, cursors, statistics, explain and definitions of sharded and
-//! unsharded collections, orphans, the round trips to the shards, and a chunk that moves while a delete goes to several shards.
+//! unsharded collections. So are orphans, the round trips to the shards, and a chunk that moves in the middle of a delete.
 //! Not played: other moves of chunks, stale versions, and a cursor that is closed before its end: all documents of a query are
 //! read at once.
 
