@@ -285,7 +285,7 @@ async fn every_fault_in_every_command_of(subcommands: &[Subcommand], expected: &
             wrong.extend(outstanding.filter(|kind| !may_be_missing(kind)).map(|kind| format!("never came: {kind}")));
             (!wrong.is_empty()).then(|| format!("{context}:\n{}\n{}", wrong.join("\n"), troubled.ran.stderr))
         });
-    let failures: Vec<String> = troubled.buffer_unordered(AT_ONCE).filter_map(async |failure| failure).collect().await;
+    let failures: Vec<String> = troubled.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await;
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n\n"));
 }
 
@@ -385,7 +385,7 @@ async fn every_wait_ends(subcommands: &[Subcommand], ending: Ending) {
         }
         wrong
     });
-    let wrong: Vec<String> = ended.buffer_unordered(AT_ONCE).filter_map(async |wrong| wrong).collect().await;
+    let wrong: Vec<String> = ended.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
