@@ -30,7 +30,7 @@ static FILES: LazyLock<BTreeMap<String, SourceFile>> = LazyLock::new(|| {
     found
 });
 
-/// What the tests ask of a file.
+/// The declarations and paths of a source file that the tests below compare.
 struct SourceFile {
     /// The files that it declares under `#[cfg(test)]`.
     declared_for_tests: Vec<String>,

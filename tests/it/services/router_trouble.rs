@@ -22,10 +22,7 @@ async fn quarters(has_index: bool) -> Cluster {
     let documents: Vec<_> = documents.map(|document| RawDocumentBuf::try_from(&document).unwrap()).collect();
     cluster.fill("c", &documents).await;
     if has_index {
-        for shard in [0, 1] {
-            let index = doc! { "key": { "at": 1 }, "name": "at_1" };
-            cluster.on_shard(shard).run_command(doc! { "createIndexes": "c", "indexes": [index] }).await.unwrap();
-        }
+        cluster.case.index_on_date("c").await;
     }
     cluster
 }

@@ -14,7 +14,7 @@ use crate::support::sweeper::Report;
 /// Documents of the collection; two of them share each `_id` where the shard key tells them apart.
 const DOCUMENTS: i32 = 120;
 
-/// How a collection is sharded.
+/// A shard key with its chunks, and the kinds of documents that a collection by it can hold.
 struct Layout {
     sharded: Sharded,
     /// Whether two documents may have one `_id`.
@@ -62,10 +62,7 @@ async fn cluster(layout: &Layout, has_index: bool) -> (Cluster, BTreeSet<i32>) {
     cluster.fill("c", &raw).await;
     // A shard key begins an index of its own.
     if has_index && layout.sharded.key.keys().next().is_some_and(|first| first != "at") {
-        for shard in [0, 1] {
-            let index = doc! { "key": { "at": 1 }, "name": "at_1" };
-            cluster.on_shard(shard).run_command(doc! { "createIndexes": "c", "indexes": [index] }).await.unwrap();
-        }
+        cluster.case.index_on_date("c").await;
     }
     let live = documents.iter().filter(|(_, has_expired)| !has_expired).map(|(document, _)| document.get_i32("n").unwrap());
     (cluster, live.collect())

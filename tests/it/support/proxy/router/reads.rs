@@ -73,17 +73,27 @@ impl Router {
         Ok(Ok(found))
     }
 
-    /// Restricts a find, an aggregation or a count to the documents that a shard owns. A count without a query counts orphans.
+    /// Restricts a find, an aggregation, a count or a delete to the documents that a shard owns, if orphans are played. A count
+    /// without a query counts orphans. No test updates one.
     ///
-    /// Source: s/stage_shardfilter in db/exec/shard_filter.cpp; MongoDB manual, "count", "Inaccuracies".
-    fn of_owned(&self, asked: &Asked, shard: usize, command: &Document) -> Document {
+    /// Source: db/exec/shard_filter.cpp, db/exec/write_stage_common.cpp; MongoDB manual, "count".
+    pub(super) fn of_owned(&self, asked: &Asked, shard: usize, command: &Document) -> Document {
         let mut command = command.clone();
-        let Some(owned) = self.owned(asked, shard) else { return command };
+        let Some(sharded) = asked.sharded.as_ref().filter(|_| self.has_orphans.load(Ordering::Relaxed)) else { return command };
+        let owned = sharded.owned(shard);
         let and = |filter: Option<&Document>| doc! { "$and": [filter.cloned().unwrap_or_default(), owned.clone()] };
         if command.contains_key("find") {
             command.insert("filter", and(command.get_document("filter").ok()));
         } else if let Some(query) = command.get_document("query").ok().filter(|query| !query.is_empty()) {
             command.insert("query", and(Some(query)));
+        } else if command.contains_key("deletes") {
+            let own = |statement: &Document| {
+                let mut own = statement.clone();
+                own.insert("q", and(statement.get_document("q").ok()));
+                Bson::Document(own)
+            };
+            let statements: Vec<Bson> = documents(&command, "deletes").map(own).collect();
+            command.insert("deletes", statements);
         } else if let Ok(Some(Bson::Document(first))) = command.get_array("pipeline").map(|stages| stages.first().cloned())
             && let Ok(filter) = first.get_document("$match")
         {
@@ -92,12 +102,6 @@ impl Router {
             command.insert("pipeline", stages);
         }
         command
-    }
-
-    /// Returns the filter by which a shard finds what it owns, if orphans are played.
-    pub(super) fn owned(&self, asked: &Asked, shard: usize) -> Option<Document> {
-        let sharded = asked.sharded.as_ref().filter(|_| self.has_orphans.load(Ordering::Relaxed))?;
-        Some(sharded.owned(shard))
     }
 
     /// Runs an aggregation: whole on one shard if only that can own the documents, otherwise on the documents of all. A mongos

@@ -197,14 +197,10 @@ impl Router {
         written: &mut Written,
     ) -> io::Result<Option<Document>> {
         let mut command = asked.command.clone();
+        command.insert(list, vec![Bson::Document(statement.clone())]);
         for shard in shards {
-            let mut statement = statement.clone();
-            // Deletes skip orphans (`write_stage_common.cpp`); no test updates one.
-            if let Some(owned) = self.owned(asked, *shard).filter(|_| list == "deletes") {
-                statement.insert("q", doc! { "$and": [statement.get_document("q").cloned().unwrap_or_default(), owned] });
-            }
-            command.insert(list, vec![Bson::Document(statement)]);
-            if let Some(refusal) = written.add(self.run(*shard, &command).await?, &[index]) {
+            let reply = self.run(*shard, &self.of_owned(asked, *shard, &command)).await?;
+            if let Some(refusal) = written.add(reply, &[index]) {
                 return Ok(Some(refusal));
             }
         }
