@@ -18,7 +18,7 @@ fn archiving(case: &Case) -> String {
 
 #[tokio::test]
 async fn a_file_comes_back_byte_for_byte() {
-    let (_set, case) = case("filed").await;
+    let case = case("filed").await;
     let options = GridFsBucketOptions::builder().chunk_size_bytes(1000).build();
     let bucket = case.db.gridfs_bucket(options);
     let files = upload(&bucket, 12).await;
@@ -60,7 +60,7 @@ async fn a_file_comes_back_byte_for_byte() {
 
 #[tokio::test]
 async fn a_child_that_cannot_be_archived_stays_and_so_does_the_entry_of_its_parent() {
-    let (_set, case) = case("deep").await;
+    let case = case("deep").await;
     fill(&case, 0..5, 5..8).await;
     let nested = (0..40).fold(doc! {}, |inner, _| doc! { "in": inner });
     case.fill("lines", [doc! { "_id": "nested", "order": 2, "in": nested }]).await;
@@ -88,7 +88,7 @@ async fn order(case: &Case, run: &Path) -> Vec<String> {
 
 #[tokio::test]
 async fn children_are_restored_first_and_what_a_kill_left_is_in_the_archive_of_the_next_run() {
-    let (_set, case) = case("boxed").await;
+    let case = case("boxed").await;
     // By name, the parents come first.
     let rule = |more: &str| {
         let rule = rule(&format!("{}{more}", archiving(&case)));

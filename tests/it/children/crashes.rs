@@ -39,7 +39,7 @@ async fn is_between(case: &Case) -> bool {
 
 #[tokio::test]
 async fn one_more_run_after_a_kill_leaves_no_orphan_and_every_living_parent_whole() {
-    let (_set, case) = case("kills").await;
+    let case = case("kills").await;
     let kills = std::env::var("SWEEPER_TEST_KILLS").ok().and_then(|number| number.parse().ok()).unwrap_or(KILLS);
     fill(&case, 0..0, 1_000_000..1_000_020).await;
     let mut orphaned = 0;
@@ -60,7 +60,7 @@ async fn one_more_run_after_a_kill_leaves_no_orphan_and_every_living_parent_whol
 
 #[tokio::test]
 async fn what_is_in_the_journal_is_finished_and_a_parent_that_is_there_keeps_its_children() {
-    let (_set, case) = case("journal").await;
+    let case = case("journal").await;
     fill(&case, 0..0, 0..10).await;
     // Orders 0 to 4 went, and order 3 was created again.
     case.collection("orders").delete_many(doc! { "_id": { "$lt": 5 } }).await.unwrap();
@@ -79,7 +79,7 @@ async fn what_is_in_the_journal_is_finished_and_a_parent_that_is_there_keeps_its
 
 #[tokio::test]
 async fn what_is_in_the_journal_is_finished_where_no_parent_has_expired_by_a_count() {
-    let (_set, case) = case("counted").await;
+    let case = case("counted").await;
     fill(&case, 0..0, 5..10).await;
     case.fill("lines", (0..5).flat_map(|order| lines(order, 3))).await;
     case.fill("journal", [entry(&case, 1, "_id", vec![0, 1, 2, 3, 4])]).await;
@@ -92,7 +92,7 @@ async fn what_is_in_the_journal_is_finished_where_no_parent_has_expired_by_a_cou
 
 #[tokio::test]
 async fn what_a_rule_does_not_have_stays_in_the_journal_for_one_that_has_it_and_is_warned_of() {
-    let (_set, case) = case("unclaimed").await;
+    let case = case("unclaimed").await;
     fill(&case, 0..0, 5..10).await;
     let notes = (0..10).map(|order| doc! { "_id": order, "of": order });
     case.fill("notes", notes).await;
@@ -134,7 +134,7 @@ async fn what_a_rule_does_not_have_stays_in_the_journal_for_one_that_has_it_and_
 
 #[tokio::test]
 async fn two_rules_with_other_children_finish_what_an_earlier_run_has_left_to_both() {
-    let (_set, case) = case("shared").await;
+    let case = case("shared").await;
     fill(&case, 0..0, 5..10).await;
     case.fill("lines", (0..5).flat_map(|order| lines(order, 3))).await;
     case.fill("notes", (0..10).map(|order| doc! { "_id": order, "of": order })).await;

@@ -25,7 +25,7 @@ async fn lease(case: &Case) -> Document {
 
 #[tokio::test]
 async fn another_run_is_refused_or_waits_and_a_rule_without_children_goes_on() {
-    let (_set, case) = case("oneatatime").await;
+    let case = case("oneatatime").await;
     fill(&case, 0..40, 40..45).await;
     let child = slow(&case).await;
     assert!(lease(&case).await.get_str("runId").is_ok());
@@ -54,7 +54,7 @@ async fn another_run_is_refused_or_waits_and_a_rule_without_children_goes_on() {
 
 #[tokio::test]
 async fn a_run_whose_lease_is_taken_away_deletes_nothing_more() {
-    let (_set, case) = case("takenaway").await;
+    let case = case("takenaway").await;
     fill(&case, 0..40, 40..45).await;
     let child = slow(&case).await;
     let later = DateTime::from_millis(DateTime::now().timestamp_millis() + 3_600_000);
@@ -77,7 +77,7 @@ async fn a_run_whose_lease_is_taken_away_deletes_nothing_more() {
 
 #[tokio::test]
 async fn a_policy_with_lock_in_another_collection_holds_both_leases() {
-    let (_set, case) = case("bothleases").await;
+    let case = case("bothleases").await;
     fill(&case, 0..5, 5..8).await;
     let rules = format!("{}lock: {{collection: DB.locks}}\n", rule(""));
     let id = "bothleases.orders";

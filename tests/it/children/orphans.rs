@@ -53,7 +53,7 @@ fn counts(report: &Report) -> [Option<u64>; 5] {
 
 #[tokio::test]
 async fn orphans_are_counted_where_no_parent_has_expired_and_what_is_shown_goes() {
-    let (_set, case) = case("orphansShown").await;
+    let case = case("orphansShown").await;
     with_orphans(&case, 30).await;
     let rules = rule(", orphans: true");
     let dry = case.report(&rules, &["--dry-run"]).await;
@@ -106,7 +106,7 @@ async fn orphans_are_counted_where_no_parent_has_expired_and_what_is_shown_goes(
 
 #[tokio::test]
 async fn a_terminal_asks_for_orphans_and_yes_does_what_was_shown() {
-    let (_set, case) = case("orphansAsked").await;
+    let case = case("orphansAsked").await;
     with_orphans(&case, 30).await;
     let rules = rule(", orphans: true");
     let terminal = Terminal::open(&case.command(&rules, &["sweep"])).until_asked().await;
@@ -140,7 +140,7 @@ async fn a_terminal_asks_for_orphans_and_yes_does_what_was_shown() {
 
 #[tokio::test]
 async fn parents_and_orphans_share_the_limits_and_the_parents_come_first() {
-    let (_set, case) = case("orphansLimited").await;
+    let case = case("orphansLimited").await;
     // Of 6 orders and 30 orphans a limit lets so many go, of the rule and of the run.
     for (most, parents, gone, status) in
         [(5, 5, 0, "partial"), (6, 6, 0, "partial"), (7, 6, 1, "partial"), (35, 6, 29, "partial"), (36, 6, 30, "complete")]
@@ -176,7 +176,7 @@ async fn parents_and_orphans_share_the_limits_and_the_parents_come_first() {
 
 #[tokio::test]
 async fn a_larger_share_of_the_children_than_allowed_is_refused_before_the_first_delete() {
-    let (_set, case) = case("orphansShare").await;
+    let case = case("orphansShare").await;
     with_orphans(&case, 30).await;
     case.fill("orders", [order(7, true)]).await;
     // 30 of 47 children: 63.83 %.
@@ -201,7 +201,7 @@ async fn a_larger_share_of_the_children_than_allowed_is_refused_before_the_first
 
 #[tokio::test]
 async fn without_a_parent_no_child_is_taken_for_an_orphan() {
-    let (_set, case) = case("orphansAlone").await;
+    let case = case("orphansAlone").await;
     with_orphans(&case, 30).await;
     let rules = rule(", orphans: true");
     case.collection("orders").delete_many(doc! {}).await.unwrap();
@@ -246,7 +246,7 @@ async fn without_a_parent_no_child_is_taken_for_an_orphan() {
 
 #[tokio::test]
 async fn parents_that_are_lost_after_the_question_take_no_child_with_them() {
-    let (_set, case) = case("orphansLost").await;
+    let case = case("orphansLost").await;
     let rules = rule(", orphans: true");
     for half in [false, true] {
         case.db.drop().await.unwrap();
@@ -271,7 +271,7 @@ async fn parents_that_are_lost_after_the_question_take_no_child_with_them() {
 
 #[tokio::test]
 async fn a_sweep_that_leaves_no_parent_leaves_the_orphans_and_says_so_before() {
-    let (_set, case) = case("orphansLast").await;
+    let case = case("orphansLast").await;
     fill(&case, 0..4, 0..0).await;
     case.fill("lines", orphans(6)).await;
     let rules = rule(", orphans: true");
@@ -286,7 +286,7 @@ async fn a_sweep_that_leaves_no_parent_leaves_the_orphans_and_says_so_before() {
 
 #[tokio::test]
 async fn what_a_crash_left_is_finished_although_no_parent_is_left() {
-    let (_set, case) = case("orphansJournal").await;
+    let case = case("orphansJournal").await;
     fill(&case, 0..0, 0..0).await;
     let old = |parent: i32, n: u32| doc! { "_id": id(48, n), "order": parent };
     case.fill("lines", [old(1, 1), old(1, 2), old(2, 3)]).await;
@@ -302,7 +302,7 @@ async fn what_a_crash_left_is_finished_although_no_parent_is_left() {
 
 #[tokio::test]
 async fn a_plan_limits_the_orphans_to_what_the_audit_showed() {
-    let (_set, case) = case("orphansPlanned").await;
+    let case = case("orphansPlanned").await;
     with_orphans(&case, 99).await;
     let rules = rule(", orphans: true");
     let audit = case.run(&rules, &["audit", "--format", "json"]).await;

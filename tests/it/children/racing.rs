@@ -36,7 +36,7 @@ async fn create_again(case: &Case, id: i32) -> bool {
 
 #[tokio::test]
 async fn parents_that_come_back_keep_what_came_after_them_and_others_may_delete_too() {
-    let (_set, case) = case("racing").await;
+    let case = case("racing").await;
     fill(&case, 0..EXPIRED, 1000..1020).await;
     let child = start(case.command(&rule(""), &["sweep", "--rate", "400"]));
     let (mut again, mut by_others) = (BTreeSet::new(), 0);
@@ -79,7 +79,7 @@ async fn assert_file(bucket: &GridFsBucket, id: &Bson, file: usize) {
 
 #[tokio::test]
 async fn uploads_during_a_sweep_lose_no_chunk() {
-    let (_set, case) = case("uploads").await;
+    let case = case("uploads").await;
     let bucket = case.db.gridfs_bucket(GridFsBucketOptions::builder().chunk_size_bytes(500).build());
     let expired = upload(&bucket, 60).await;
     let old = DateTime::from_millis(DateTime::now().timestamp_millis() - 40 * 86_400_000);
@@ -207,7 +207,7 @@ async fn lines_at_rest(case: &Case) -> u64 {
 #[tokio::test]
 async fn a_parent_that_comes_back_while_the_run_is_paused_keeps_every_child_that_is_there() {
     const LINES: u64 = 20_000;
-    let (_set, case) = case("paused").await;
+    let case = case("paused").await;
     fill(&case, 0..0, 1..2).await;
     case.collection("orders").insert_one(order(0, true)).await.unwrap();
     case.fill("lines", (0..LINES).map(|line| doc! { "_id": format!("0-{line}"), "order": 0 })).await;

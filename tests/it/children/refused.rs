@@ -16,7 +16,7 @@ async fn assert_refused(case: &Case, rule: &str, guard: &str, part: &str) {
 
 #[tokio::test]
 async fn a_rule_whose_children_cannot_be_found_is_refused() {
-    let (_set, case) = case("refused").await;
+    let case = case("refused").await;
     fill(&case, 0..5, 5..10).await;
     assert_refused(&case, &rule("").replace("DB.lines", "DB.line"), "children", "there is no collection `refused.line`").await;
     let wrong = rule("").replace("field: order}", "field: ordr}");

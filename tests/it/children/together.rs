@@ -14,7 +14,7 @@ async fn index(case: &Case, collection: &str, field: &str) {
 
 #[tokio::test]
 async fn exactly_the_children_of_parents_that_are_gone_go() {
-    let (_set, case) = case("together").await;
+    let case = case("together").await;
     fill(&case, 0..45, 45..60).await;
     let date = order(0, true).get_datetime("at").unwrap().to_owned();
     case.fill("orders", [doc! { "_id": Bson::Null, "at": date }, doc! { "_id": "1", "at": DateTime::now() }]).await;
@@ -64,7 +64,7 @@ async fn orders_left(case: &Case) -> usize {
 
 #[tokio::test]
 async fn children_go_by_the_ttl_of_their_own_parent() {
-    let (_set, case) = case("ttls").await;
+    let case = case("ttls").await;
     fill(&case, 0..36, 0..0).await;
     let ttl = async |from: i32, to: i32, ttl: Bson| {
         let update = doc! { "$set": { "ttl": ttl } };
@@ -87,7 +87,7 @@ async fn children_go_by_the_ttl_of_their_own_parent() {
 
 #[tokio::test]
 async fn a_path_through_a_list_names_no_parent() {
-    let (_set, case) = case("paths").await;
+    let case = case("paths").await;
     fill(&case, 0..5, 5..6).await;
     index(&case, "notes", "of.order").await;
     let child = |id: &str, of: Bson| doc! { "_id": id, "of": of };
@@ -102,7 +102,7 @@ async fn a_path_through_a_list_names_no_parent() {
 
 #[tokio::test]
 async fn the_chunks_of_a_file_go_with_it_and_the_others_stay_byte_for_byte() {
-    let (_set, case) = case("gridfs").await;
+    let case = case("gridfs").await;
     let options = GridFsBucketOptions::builder().chunk_size_bytes(1000).build();
     let bucket = case.db.gridfs_bucket(options);
     let files = upload(&bucket, 30).await;
@@ -134,7 +134,7 @@ async fn the_chunks_of_a_file_go_with_it_and_the_others_stay_byte_for_byte() {
 
 #[tokio::test]
 async fn limits_are_those_of_the_parents() {
-    let (_set, case) = case("limits").await;
+    let case = case("limits").await;
     fill(&case, 0..50, 50..60).await;
     let report = case.report(&rule(", maxDeletes: 25, maxDeletePercent: 90"), &[]).await;
     assert_eq!((report.ran.code, report.rule(0, "reason")), (Some(4), &"maxDeletes".into()), "{report:?}");
@@ -154,7 +154,7 @@ async fn limits_are_those_of_the_parents() {
 
 #[tokio::test]
 async fn children_without_a_parent_go_only_if_the_rule_says_so_and_all_of_them_are_a_day_old() {
-    let (_set, case) = case("orphans").await;
+    let case = case("orphans").await;
     fill(&case, 0..5, 5..10).await;
     let hours = |ago: i64| DateTime::now().timestamp_millis() / 1000 - ago * 3600;
     let id = |ago: i64, n: u8| ObjectId::parse_str(format!("{:08x}00000000000000{n:02x}", hours(ago))).unwrap();

@@ -30,7 +30,7 @@ fn id(hours: i64) -> ObjectId {
 
 #[tokio::test]
 async fn a_parent_has_its_children_counted_and_nothing_is_written() {
-    let (_set, case) = case("whyparent").await;
+    let case = case("whyparent").await;
     fill(&case, 0..3, 3..6).await;
     case.fill("orders", [doc! { "_id": Bson::Null, "at": hours_ago(90) }, order(9, false)]).await;
     case.fill("lines", [doc! { "_id": "list", "order": [0, 5] }, doc! { "_id": "none" }, doc! { "_id": "9", "order": 9.0 }])
@@ -55,7 +55,7 @@ async fn a_parent_has_its_children_counted_and_nothing_is_written() {
 
 #[tokio::test]
 async fn a_child_goes_as_the_sweep_does_it() {
-    let (_set, case) = case("whychild").await;
+    let case = case("whychild").await;
     fill(&case, 0..3, 3..6).await;
     // Parents 50 and 51 went in a run that was cut off.
     let mut entry = entry(&case, 1, "_id", vec![50, 51]);
@@ -111,7 +111,7 @@ async fn a_child_goes_as_the_sweep_does_it() {
 
 #[tokio::test]
 async fn a_child_is_explained_in_words_and_by_each_rule_that_knows_it() {
-    let (_set, case) = case("whywords").await;
+    let case = case("whywords").await;
     fill(&case, 0..3, 3..6).await;
     let child = Bson::from("1-0");
     let ran = why(&case, &rule(""), "lines", &child, &[]).await;

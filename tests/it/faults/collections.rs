@@ -2,7 +2,6 @@
 //! the reason, and nothing is deleted in a collection that took the name.
 
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -14,7 +13,6 @@ use crate::support::proxied::Proxied;
 use crate::support::proxy::cosmos::CosmosRu;
 use crate::support::proxy::document_db::DocumentDb;
 use crate::support::proxy::{Proxy, Service};
-use crate::support::replica_set::ReplicaSet;
 use crate::support::sweeper::{Case, Report, id_set};
 use crate::support::terminal::Terminal;
 
@@ -251,8 +249,8 @@ async fn a_time_series_collection_that_is_dropped_or_created_again_ends_its_rule
 }
 
 /// Sweeps orders with lines, and makes the change of a collection once something is deleted.
-async fn orders_swept_while(database: &str, name: &str, change: Change) -> (Arc<ReplicaSet>, Case, Report) {
-    let (set, case) = family::case(database).await;
+async fn orders_swept_while(database: &str, name: &str, change: Change) -> (Case, Report) {
+    let case = family::case(database).await;
     family::fill(&case, 0..200, 200..205).await;
     let child = start(case.command(&family::rule(", rate: 60"), &["sweep", "--format", "json"]));
     until_deleted_from(&case, "orders", 205).await;
@@ -261,13 +259,13 @@ async fn orders_swept_while(database: &str, name: &str, change: Change) -> (Arc<
     assert_eq!((report.ran.code, report.rule(0, "status")), (Some(3), &"failed".into()), "{change:?} {report:?}");
     let error = report.rule(0, "error").as_str().expect("a reason");
     assert!(change.is_said(&case, name, error), "{change:?} {error}");
-    (set, case, report)
+    (case, report)
 }
 
 #[tokio::test]
 async fn a_rule_with_children_ends_with_the_collection_of_the_parents_and_no_child_of_a_living_parent_goes() {
     for (database, change) in [("uuid_renamed", Renamed), ("uuid_replaced", Replaced), ("uuid_dropped", Dropped)] {
-        let (_set, case, report) = orders_swept_while(database, "orders", change).await;
+        let (case, report) = orders_swept_while(database, "orders", change).await;
         if change == Renamed {
             let orders = case.ids("kept").await;
             let lines = family::lines_of(&case).await;
@@ -286,7 +284,7 @@ async fn a_rule_with_children_ends_with_the_collection_of_the_parents_and_no_chi
 #[tokio::test]
 async fn a_rule_with_children_ends_with_the_collection_of_the_children() {
     for (database, change) in [("uuid_lines_replaced", Replaced), ("uuid_lines_dropped", Dropped)] {
-        let (_set, case, report) = orders_swept_while(database, "lines", change).await;
+        let (case, report) = orders_swept_while(database, "lines", change).await;
         if change == Replaced {
             assert_eq!(case.ids("lines").await, id_set(1000..1100), "{report:?}");
         }

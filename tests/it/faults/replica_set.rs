@@ -1,12 +1,11 @@
 //! A replica set of three: its description in the report, and sweeps while a secondary is stopped, lags, or the primary changes.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::faults::{Stopped, send};
 use crate::support::mongod::Mongod;
-use crate::support::pool::Shared;
+use crate::support::pool::{Kept, Shared};
 use crate::support::replica_set::ReplicaSet;
 use crate::support::site::Site;
 use crate::support::sweeper::{id_set, ids};
@@ -18,7 +17,7 @@ use serde_json::Value;
 const DAY: i64 = 86_400_000;
 
 /// Returns the set that the tests of this file share; they run one at a time.
-fn shared() -> Arc<tokio::sync::Mutex<ReplicaSet>> {
+fn shared() -> Kept<tokio::sync::Mutex<ReplicaSet>> {
     static SHARED: Shared<tokio::sync::Mutex<ReplicaSet>> = Shared::new();
     let log = ["--setParameter", "logComponentVerbosity={command: {verbosity: 1}}"];
     SHARED.get(|| tokio::sync::Mutex::new(ReplicaSet::start(3, &log)))

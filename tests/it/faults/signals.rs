@@ -111,7 +111,7 @@ async fn a_dry_run_that_is_interrupted_while_it_counts_says_so() {
 async fn a_run_that_is_interrupted_before_it_is_connected_deletes_nothing_and_reports_it() {
     let (_mongod, case) = alone().await;
     case.fill("c", dated(0..3, days(-3))).await;
-    slow_down(&case.client, "listCollections", 60_000).await;
+    slow_down(&case.client, "listCollections", 15_000).await;
     let interrupted = async |args: &[&str]| {
         let mut child = start(case.command(RULES, args));
         until_running(&case.client, "listCollections").await;

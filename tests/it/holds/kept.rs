@@ -261,7 +261,7 @@ async fn the_keys_of_objects_dates_and_numbers_of_other_types_are_held() {
 #[tokio::test]
 async fn the_children_of_a_parent_that_is_held_stay_with_it() {
     use crate::support::family;
-    let (_set, case) = family::case("heldFamily").await;
+    let case = family::case("heldFamily").await;
     family::fill(&case, 0..20, 20..25).await;
     case.collection("orders").update_many(doc! { "_id": { "$mod": [4, 0] } }, doc! { "$set": { "t": "x" } }).await.unwrap();
     case.fill("holds", [doc! { "t": "x" }]).await;

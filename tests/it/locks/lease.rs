@@ -9,6 +9,7 @@ use crate::support::faults::{
     alone, dated, days, end, fail_commands, heal, pause_deletes, resume_deletes, signal, slow_down, start, until_deleted_from,
     until_running,
 };
+use crate::support::pool::Kept;
 use crate::support::server::{Server, on_servers};
 use crate::support::shim::Shim;
 use crate::support::site::{Secured, Site, secured};
@@ -353,7 +354,7 @@ async fn the_collection_of_the_leases_is_never_swept(server: &Server) {
 }
 
 /// Returns a server with users, a filled collection, and a client with all privileges.
-async fn with_users(name: &str) -> (std::sync::Arc<Secured>, Client, String) {
+async fn with_users(name: &str) -> (Kept<Secured>, Client, String) {
     let server = secured();
     let root = server.root().await;
     root.database(name).collection("c").insert_many(dated(0..3, days(-3))).await.unwrap();

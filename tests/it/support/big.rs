@@ -1,10 +1,8 @@
 //! A collection of more than a million documents. Tests share it, and none changes it: it takes seconds to fill.
 
-use std::sync::Arc;
-
 use mongodb::bson::{DateTime, doc};
 
-use super::mongod::{Mongod, block_on};
+use super::mongod::block_on;
 use super::pool::{Shared, standalone};
 use super::sweeper::Case;
 
@@ -18,13 +16,12 @@ pub(crate) const AS_OF: &str = "2026-01-31T02:00:00.000Z";
 
 /// Returns a case whose database has the collection `big`, without an index on its date `at`.
 pub(crate) async fn big() -> Case {
-    // With its server, so that both last equally long.
-    static FILLED: Shared<Arc<Mongod>> = Shared::new();
-    let filled = tokio::task::spawn_blocking(|| FILLED.get(|| block_on(fill()))).await.expect("a filled collection");
-    Case::on_shared(Arc::clone(&filled), DATABASE).await
+    static FILLED: Shared<()> = Shared::new();
+    let _filled = tokio::task::spawn_blocking(|| FILLED.get(|| block_on(fill()))).await.expect("a filled collection");
+    Case::named(DATABASE).await
 }
 
-async fn fill() -> Arc<Mongod> {
+async fn fill() {
     let mongod = tokio::task::spawn_blocking(standalone).await.expect("the shared server");
     let database = mongod.client().await.database(DATABASE);
     let now = DateTime::parse_rfc3339_str(AS_OF).unwrap();
@@ -38,5 +35,4 @@ async fn fill() -> Arc<Mongod> {
         doc! { "$out": "big" },
     ];
     database.run_command(doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await.expect("an aggregate");
-    mongod
 }

@@ -20,7 +20,6 @@ pub(crate) struct Cluster {
     pub proxy: Proxy,
     /// Clients that go straight to the shards.
     shards: Vec<Client>,
-    _servers: Arc<[Mongod; 2]>,
 }
 
 impl Cluster {
@@ -34,7 +33,7 @@ impl Cluster {
         let client = Client::with_uri_str(proxy.uri()).await.expect("a client");
         let case = Case::at(&proxy.uri(), client, &format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed)));
         let shards = vec![servers[0].client().await, servers[1].client().await];
-        Self { case, router, proxy, shards, _servers: servers }
+        Self { case, router, proxy, shards }
     }
 
     /// Creates a sharded collection.

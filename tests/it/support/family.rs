@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::process::Command;
-use std::sync::Arc;
 
 use futures_util::TryStreamExt;
 use futures_util::io::AsyncWriteExt;
@@ -17,12 +16,12 @@ use super::sweeper::{Case, Report};
 const DAY: i64 = 86_400_000;
 
 /// Creates a case with a database of this name on a replica set that such cases share.
-pub(crate) async fn case(database: &str) -> (Arc<ReplicaSet>, Case) {
+pub(crate) async fn case(database: &str) -> Case {
     static SET: Shared<ReplicaSet> = Shared::new();
     let set = tokio::task::spawn_blocking(|| SET.get(|| ReplicaSet::start(1, &[]))).await.expect("a replica set");
     let case = Case::at(&set.uri(), set.client().await, database);
     use_journal(&case).await;
-    (set, case)
+    case
 }
 
 /// Leaves in the journal what an earlier run has left of its leases: a run that has to create them waits for some seconds.

@@ -1,7 +1,6 @@
 //! A mongod whose TTL monitor runs every second, to compare with `sweeper`.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use mongodb::bson::{Document, doc};
@@ -10,12 +9,12 @@ use mongodb::{Client, Collection, Database};
 use tempfile::TempDir;
 
 use super::mongod::{Mongod, block_on};
-use super::pool::Shared;
+use super::pool::{Kept, Shared};
 use super::sweeper::{Report, ids, policy_file, run, sweeper};
 
 /// A separate database on the server with the active monitor.
 pub(crate) struct Oracle {
-    mongod: Arc<Mongod>,
+    mongod: Kept<Mongod>,
     client: Client,
     pub db: Database,
     dir: TempDir,
@@ -109,7 +108,7 @@ impl Oracle {
 }
 
 /// Returns the server of all these tests.
-fn monitored() -> Arc<Mongod> {
+fn monitored() -> Kept<Mongod> {
     static MONITORED: Shared<Mongod> = Shared::new();
     MONITORED.get(|| {
         let mongod = Mongod::start(&["--setParameter", "ttlMonitorSleepSecs=1"]);

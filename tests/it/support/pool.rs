@@ -36,21 +36,38 @@ pub(crate) fn pool() -> Arc<Pool> {
     POOL.or_begin(Arc::default)
 }
 
-/// A value that the first test that needs it creates, and that ends with the pool. In a static variable it would never be
-/// dropped, and the server process would outlive the tests.
+/// A place for a value that the first test that needs it creates, and that ends with the pool. The value itself cannot be
+/// static: it would never be dropped, and the server process would outlive the tests.
 pub(crate) struct Shared<T>(Mutex<Weak<T>>);
+
+/// A shared value, with the pool that keeps it for other tests.
+pub(crate) struct Kept<T> {
+    value: Arc<T>,
+    _pool: Arc<Pool>,
+}
+
+impl<T> Deref for Kept<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
 
 impl<T: Send + Sync + 'static> Shared<T> {
     pub(crate) const fn new() -> Self {
         Self(Mutex::new(Weak::new()))
     }
 
-    pub(crate) fn get(&self, start: impl FnOnce() -> T) -> Arc<T> {
-        self.or_begin(|| {
+    pub(crate) fn get(&self, start: impl FnOnce() -> T) -> Kept<T> {
+        // First, so that it lasts while the value begins.
+        let pool = pool();
+        let value = self.or_begin(|| {
             let started = Arc::new(start());
-            lock(&pool().shared).push(started.clone());
+            lock(&pool.shared).push(started.clone());
             started
-        })
+        });
+        Kept { value, _pool: pool }
     }
 
     fn or_begin(&self, begin: impl FnOnce() -> Arc<T>) -> Arc<T> {
@@ -64,7 +81,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
 }
 
 /// Returns the standalone server of all tests that can share one.
-pub(crate) fn standalone() -> Arc<Mongod> {
+pub(crate) fn standalone() -> Kept<Mongod> {
     static STANDALONE: Shared<Mongod> = Shared::new();
     STANDALONE.get(|| Mongod::start(&[]))
 }

@@ -2,14 +2,13 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
 use tempfile::TempDir;
 
 use super::mongod::{Mongod, block_on};
-use super::pool::Shared;
+use super::pool::{Kept, Shared};
 use super::sweeper::{Ran, Report, policy_file, run, sweeper};
 
 /// A directory for policies, for tests with their own servers.
@@ -90,7 +89,7 @@ impl Secured {
 }
 
 /// Returns the server with users of all tests that can share one.
-pub(crate) fn secured() -> Arc<Secured> {
+pub(crate) fn secured() -> Kept<Secured> {
     static SECURED: Shared<Secured> = Shared::new();
     SECURED.get(|| Secured::start(&[], ""))
 }

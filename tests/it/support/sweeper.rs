@@ -20,9 +20,7 @@ pub(crate) struct Case {
     pub client: Client,
     pub db: Database,
     pub dir: TempDir,
-    /// The shared server; `None` if the test owns the server.
-    _shared: Option<Arc<Mongod>>,
-    /// Servers for other tests, which end with the last case.
+    /// The servers that tests share, which end with the last case.
     _pool: Arc<Pool>,
 }
 
@@ -35,18 +33,11 @@ impl Case {
 
     /// Creates a case with a database of this name on the shared server; no other test may use the name.
     pub(crate) async fn named(database: &str) -> Self {
-        // Held before the server begins, so that it is kept.
-        let _pool = pool();
         let mongod = tokio::task::spawn_blocking(standalone).await.expect("the shared server");
-        Self::on_shared(mongod, database).await
+        Self::on(&mongod, database).await
     }
 
-    /// Creates a case on a server that tests share.
-    pub(crate) async fn on_shared(mongod: Arc<Mongod>, database: &str) -> Self {
-        Self { _shared: Some(mongod.clone()), ..Self::on(&mongod, database).await }
-    }
-
-    /// Creates a case on a server that the test owns.
+    /// Creates a case on a server that the test owns, or that the pool keeps.
     pub(crate) async fn on(mongod: &Mongod, database: &str) -> Self {
         Self::at(&mongod.uri(), mongod.client().await, database)
     }
@@ -55,7 +46,7 @@ impl Case {
     pub(crate) fn at(uri: &str, client: Client, database: &str) -> Self {
         let db = client.database(database);
         let dir = tempfile::tempdir().expect("a temporary directory");
-        Self { uri: uri.to_owned(), client, db, dir, _shared: None, _pool: pool() }
+        Self { uri: uri.to_owned(), client, db, dir, _pool: pool() }
     }
 
     pub(crate) fn collection(&self, name: &str) -> Collection<Document> {

@@ -201,7 +201,7 @@ async fn an_empty_collection_is_complete_without_a_warning() {
 }
 
 #[tokio::test]
-async fn two_thousand_collections_behind_one_glob_are_swept_but_for_those_excluded() {
+async fn a_thousand_collections_behind_one_glob_are_swept_but_for_those_excluded() {
     let mongod = tokio::task::spawn_blocking(|| Mongod::start(&[])).await.unwrap();
     let mut case = Case::new().await;
     case.uri = mongod.uri();
@@ -211,7 +211,7 @@ async fn two_thousand_collections_behind_one_glob_are_swept_but_for_those_exclud
         let name = if n % 100 == 0 { format!("keep_{n}") } else { format!("s_{n}") };
         case.fill(&name, [doc! { "_id": 0, "at": days(-3) }, doc! { "_id": 1, "at": days(3) }]).await;
     };
-    stream::iter(0..2000).for_each_concurrent(32, fill).await;
+    stream::iter(0..1000).for_each_concurrent(32, fill).await;
     let rules = "  - {name: many, namespace: 'DB.*', exclude: ['DB.keep_*', DB.s_7], field: at, expireAfter: 1d}
   - {name: one, namespace: DB.s_7, field: at, expireAfter: 1d}\n";
     let one = case.report(rules, &["--only", "o*", "-vv"]).await;
@@ -224,8 +224,8 @@ async fn two_thousand_collections_behind_one_glob_are_swept_but_for_those_exclud
 
     let many = case.report(rules, &["--only", "many"]).await;
     assert_eq!(many.ran.code, Some(0), "{}", many.ran.stderr);
-    assert_eq!(many.json["totals"]["rules"], 1979);
-    assert_eq!(many.json["totals"]["deletedCount"], 1979);
+    assert_eq!(many.json["totals"]["rules"], 989);
+    assert_eq!(many.json["totals"]["deletedCount"], 989);
     let look = async |n: i32| {
         let (name, left) = match n {
             7 => ("s_7".to_owned(), 1..3),
@@ -234,7 +234,7 @@ async fn two_thousand_collections_behind_one_glob_are_swept_but_for_those_exclud
         };
         assert_eq!(case.ids(&name).await, id_set(left), "{name}");
     };
-    stream::iter(0..2000).for_each_concurrent(32, look).await;
+    stream::iter(0..1000).for_each_concurrent(32, look).await;
     let none = case.run(rules, &["sweep", "--only", "nothing"]).await;
     assert_eq!(none.code, Some(2), "{none:?}");
     assert!(none.stderr.contains("`many`, `one`"), "{none:?}");
