@@ -44,7 +44,8 @@ async fn insert(c: &Collection<Document>, layout: &Layout, documents: i64) {
         going_in.await.expect("documents go in");
         let c = c.clone();
         going_in = tokio::spawn(async move {
-            c.insert_many(batch).write_concern(WriteConcern::nodes(1)).await.expect("documents go in");
+            // Unordered, so that a router sends one part to each shard.
+            c.insert_many(batch).ordered(false).write_concern(WriteConcern::nodes(1)).await.expect("documents go in");
         });
     }
     going_in.await.expect("documents go in");

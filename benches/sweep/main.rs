@@ -8,6 +8,10 @@
 
 #[path = "../../tests/it/support/mongod/mod.rs"]
 mod mongod;
+// It plays more services than the benchmark needs.
+#[allow(dead_code)]
+#[path = "../../tests/it/support/proxy.rs"]
+mod proxy;
 #[path = "../../tests/it/support/replica_set.rs"]
 mod replica_set;
 
@@ -37,6 +41,7 @@ mod process;
 mod runs;
 mod scale;
 mod server;
+mod sharded;
 mod spread;
 mod storage;
 mod sweeper;
@@ -94,6 +99,9 @@ struct Args {
     /// Documents to delete in the section latency, of twice as many
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(1..))]
     latency_documents: i64,
+    /// Documents to delete in the section sharded, of twice as many
+    #[arg(long, value_name = "N", default_value_t = 300_000, value_parser = clap::value_parser!(i64).range(1..))]
+    sharded_documents: i64,
     /// Accepted because `cargo bench` passes it to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
@@ -141,6 +149,8 @@ enum Section {
     Oplog,
     /// Deletes with a fixed latency, and the latency of the oldest document for others
     Latency,
+    /// Wall time behind a router, with a latency to each of its shards
+    Sharded,
 }
 
 #[tokio::main]
@@ -178,6 +188,7 @@ async fn main() {
                 latency::run(&args).await;
                 head::run(&args).await;
             }
+            Section::Sharded => sharded::run(&args).await,
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) fn date(seconds: i64) -> DateTime {
 /// A one-node replica set of its own, which is stopped when the value is dropped.
 pub(crate) struct Server {
     set: ReplicaSet,
+    /// The connection string, which leads to the set or to what is in front of it.
+    uri: String,
     /// Size of its cache in megabytes.
     cache: u32,
     pub client: Client,
@@ -42,7 +44,7 @@ impl Server {
         let start = move || ReplicaSet::start(1, &[&["--setParameter", "ttlMonitorSleepSecs=1"], args].concat());
         let set = tokio::task::spawn_blocking(start).await.expect("a replica set");
         let client = set.client().await;
-        let server = Self { set, cache, client };
+        let server = Self { uri: set.uri(), set, cache, client };
         server.limit_cache().await;
         server
     }
@@ -51,8 +53,18 @@ impl Server {
         self.admin(doc! { "setParameter": 1, "wiredTigerEngineRuntimeConfig": format!("cache_size={}M", self.cache) }).await;
     }
 
-    pub(crate) fn uri(&self) -> String {
-        self.set.uri()
+    /// Reaches the server by another connection string from now on.
+    pub(crate) async fn behind(self, uri: String) -> Self {
+        let client = Client::with_uri_str(&uri).await.expect("a client");
+        Self { uri, client, ..self }
+    }
+
+    pub(crate) fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.set.members[0].port
     }
 
     pub(crate) fn database(&self) -> Database {

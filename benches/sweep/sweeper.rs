@@ -27,7 +27,7 @@ async fn run(server: &Server, rule: &str, options: &[&str], codes: &[u8]) -> Del
     let journal = "journal: {collection: ops.journal}";
     std::fs::write(&path, format!("version: 1\n{journal}\ncollections: [{{{rule}}}]\n")).expect("a policy");
     let mut command = Command::new(env!("CARGO_BIN_EXE_sweeper"));
-    command.args(["sweep", "--as-of", NOW, "--format", "json", "--uri", &server.uri(), "--policy"]).arg(path);
+    command.args(["sweep", "--as-of", NOW, "--format", "json", "--uri", server.uri(), "--policy"]).arg(path);
     command.args(options).stdin(Stdio::null());
     let before = server.cpu();
     let ended = tokio::task::spawn_blocking(|| process::run(command)).await.expect("sweeper ends");

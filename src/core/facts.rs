@@ -22,6 +22,8 @@ use crate::core::policy::{Child, Expect, Rule};
 /// Wire version of MongoDB 7.0, the newest version that was run.
 const NEWEST_TESTED: i32 = 21;
 
+const WIRE_VERSION_OF_8_0: i32 = 25;
+
 /// The deployment a run is connected to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerFacts {
@@ -78,6 +80,14 @@ impl ServerFacts {
         let mut next = || numbers.next().unwrap_or(0);
         let version = (next(), next(), next());
         ((6, 0, 6)..=(8, 0, 11)).contains(&version)
+    }
+
+    /// Whether the server may end a read that has no `maxTimeMS`, after the time that an administrator has set for all. It does not
+    /// end one whose `maxTimeMS` is 0.
+    ///
+    /// Source: MongoDB manual, "defaultMaxTimeMS", new in 8.0.
+    pub fn may_limit_reads(&self) -> bool {
+        self.flavor == Flavor::MongoDb && self.wire_version >= WIRE_VERSION_OF_8_0
     }
 
     /// Whether commands name the collection that they are for by its UUID. Through a mongos they do not: before the versions of

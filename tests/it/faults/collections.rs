@@ -56,7 +56,7 @@ impl Change {
     /// that is running before others see that the collection is gone.
     fn is_said(self, case: &Case, name: &str, error: &str) -> bool {
         let is_dropped = || self == CreatedAgain && error.contains(&Dropped.reason(case, name));
-        let is_ended_by_drop = error.contains("dropped or renamed during the run: query plan killed");
+        let is_ended_by_drop = error.contains("dropped, renamed or moved during the run: query plan killed");
         error.contains(&self.reason(case, name)) || is_dropped() || is_ended_by_drop
     }
 

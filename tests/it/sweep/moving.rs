@@ -76,7 +76,7 @@ async fn an_index_that_is_dropped_fails_its_rule_with_exact_counts_and_a_rerun_e
         case.db.run_command(drop).await.unwrap();
     };
     let (_mongod, case, report) = swept_while(drop).await;
-    assert_failed(&report, "dropped or renamed");
+    assert_failed(&report, "dropped, renamed or moved");
     let left = ids(&case.db.collection::<Document>("moving")).await;
     assert!(left.is_superset(&id_set(100..103)), "{left:?}");
     assert_eq!(report.rule(0, "deletedCount"), 103 - left.len(), "{report:?}");

@@ -35,7 +35,9 @@ pub(crate) async fn of(deployment: &Deployment, namespace: &Namespace) -> Result
             Ok(Sharding { key: paths(reply.get_document("shardKeyDefinition").ok()), throughput: throughput(&reply) })
         }
         ShardKeys::InConfig if facts.is_behind_router() => {
-            let entry = Query::find(&collections(), doc! { "_id": namespace.to_string(), "dropped": { "$ne": true } });
+            // From 8.0 on a collection that was moved has an entry although it is not sharded (SERVER-78763).
+            let is_sharded = doc! { "_id": namespace.to_string(), "dropped": { "$ne": true }, "unsplittable": { "$ne": true } };
+            let entry = Query::find(&collections(), is_sharded);
             let entry = entry.limit(1).read_preference(ReadPreference::ConnectionString).first_batch(deployment).await?;
             let key = entry.first().and_then(|entry| Document::try_from(entry.get_document("key").ok()?).ok());
             Ok(Sharding { key: paths(key.as_ref()), throughput: None })

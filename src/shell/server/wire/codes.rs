@@ -30,7 +30,7 @@ pub(crate) const COMMAND_NOT_SUPPORTED: i32 = 115;
 pub(crate) const FAILED_TO_SATISFY_READ_PREFERENCE: i32 = 133;
 pub(crate) const READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET: i32 = 134;
 pub(crate) const COMMAND_NOT_SUPPORTED_ON_VIEW: i32 = 166;
-/// The collection or the index under a query was dropped or renamed.
+/// The collection or the index under a query was dropped or renamed, or moved to another shard (8.0, SERVER-88275).
 pub(crate) const QUERY_PLAN_KILLED: i32 = 175;
 pub(crate) const PRIMARY_STEPPED_DOWN: i32 = 189;
 pub(crate) const INVALID_INDEX_SPECIFICATION_OPTION: i32 = 197;

@@ -289,6 +289,10 @@ impl Query {
         if let Some(Bson::String(comment)) = deployment.comment() {
             body.append(bson::raw::cstr!("comment"), comment);
         }
+        let is_limited = self.max_time.is_some() || matches!(self.kind, QueryKind::Listing(_));
+        if !is_limited && deployment.facts.may_limit_reads() {
+            body.append(bson::raw::cstr!("maxTimeMS"), 0_i64);
+        }
         Ok(self.addressed(deployment, body))
     }
 

@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use super::codes;
 
+/// Codes with which a server refuses a command before it does anything, because others wait: IngressRequestRateLimitExceeded and
+/// IngressOperationRateLimitExceeded.
+const BUSY: [i32; 2] = [462, 463];
+
 /// The reason why a service did not complete a command that may succeed later, or in smaller parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overload {
-    /// The request units of this second are used up. The work done before is not undone.
+    /// The request units of this second are used up, or the server takes no more commands. The work done before is not undone.
     Throttled {
         /// The wait that the service asks for, if it names one.
         retry_after: Option<Duration>,
@@ -28,7 +32,7 @@ pub(crate) enum Overload {
 /// Sources: Microsoft, "Troubleshoot common issues in Azure Cosmos DB for MongoDB" (16500, 50); MicrosoftDocs/azure-docs#69351
 /// and Azure/cosmos-explorer `MongoProxyClient.ts` (16500 with RetryAfterMs). Further sources: microsoft/FluidFramework
 /// `mongoError` (50, 1, 16); microsoft/vscode-documentdb `DocumentDbStreamingWriter.ts` (429); mongo
-/// `src/mongo/base/error_codes.yml`, TemporarilyUnavailable (365).
+/// `src/mongo/base/error_codes.yml`, TemporarilyUnavailable (365); SERVER-114890 and Atlas, "Handle Overload Errors" (462, 463).
 pub(crate) fn read(code: i32, message: &str) -> Option<Overload> {
     let says = |words: &str| message.contains(words);
     match code {
@@ -38,6 +42,7 @@ pub(crate) fn read(code: i32, message: &str) -> Option<Overload> {
         1 if says("(503)") => Some(Overload::Unavailable),
         16 if says("(413)") => Some(Overload::TooLarge),
         codes::TEMPORARILY_UNAVAILABLE => Some(Overload::CacheFull),
+        _ if BUSY.contains(&code) => Some(Overload::Throttled { retry_after: None }),
         _ => None,
     }
 }
@@ -75,6 +80,8 @@ mod tests {
             ),
             (1, "something else", None),
             (16, "Error=16, Details='... RequestEntityTooLarge (413)", Some(Overload::TooLarge)),
+            (462, "Rate of requests exceeded", throttled(None)),
+            (463, "Rate of operations exceeded", throttled(None)),
             (365, "Temporarily unavailable: unable to take ticket", Some(Overload::CacheFull)),
             (2, "BadRequest (400)", None),
         ] {

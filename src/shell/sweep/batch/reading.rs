@@ -26,7 +26,7 @@ impl RuleSweep {
     pub(crate) fn explain_read(&self, cause: &ServerError) -> String {
         match cause.code() {
             Some(codes::QUERY_PLAN_KILLED) => {
-                format!("the collection or the index was dropped or renamed during the run: {cause}")
+                format!("the collection or the index was dropped, renamed or moved during the run: {cause}")
             }
             Some(codes::UNAUTHORIZED) => privileges::explain(cause, &self.rule.selection.namespace, &["find"]),
             _ => format!("reading candidates: {cause}"),
@@ -149,7 +149,7 @@ mod tests {
         let sweep = sweep::sweep(&Script::new([]), 100, &Leases::default(), None);
         let why = |code| sweep.explain_read(&ServerError::reported(code, "cause", ""));
         assert!(
-            why(codes::QUERY_PLAN_KILLED).starts_with("the collection or the index was dropped or renamed during the run: cause")
+            why(codes::QUERY_PLAN_KILLED).starts_with("the collection or the index was dropped, renamed or moved during the run: cause")
         );
         let unauthorized = why(codes::UNAUTHORIZED);
         assert!(unauthorized.contains("`find`") && unauthorized.contains("app.c"), "{unauthorized}");

@@ -30,6 +30,8 @@ use super::{Call, errors};
 pub(crate) struct Router {
     /// Ports of the shards.
     shards: Vec<u16>,
+    /// Connections that no command uses, with the places of their shards.
+    idle: Mutex<Vec<(usize, Upstream)>>,
     /// Sharded collections by their namespaces.
     collections: Mutex<HashMap<String, Arc<Sharded>>>,
     /// Documents of each cursor that are yet to be fetched.
@@ -64,7 +66,8 @@ impl Router {
         let (collections, cursors, moves) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (is_config_hidden, of_new) = (AtomicBool::new(false), Mutex::default());
         let (has_orphans, ahead, trips) = (AtomicBool::new(false), AtomicI64::new(0), Mutex::default());
-        Arc::new(Self { shards, collections, cursors, is_config_hidden, of_new, moves, has_orphans, ahead, trips })
+        let idle = Mutex::default();
+        Arc::new(Self { shards, idle, collections, cursors, is_config_hidden, of_new, moves, has_orphans, ahead, trips })
     }
 
     /// Sets the clock of the router so many milliseconds ahead of those of the shards.
@@ -126,8 +129,10 @@ impl Router {
             "count" => self.count(&asked).await,
             "getMore" => Ok(self.get_more(&asked)),
             "killCursors" => Ok(self.kill_cursors(&asked)),
-            "createIndexes" | "dropIndexes" | "collMod" | "drop" if asked.sharded.is_some() => self.on_all_shards(&asked).await,
-            "dropDatabase" => self.on_all_shards(&asked).await,
+            "drop" if asked.sharded.is_some() => self.drop_sharded(&asked).await,
+            "createIndexes" | "dropIndexes" | "collMod" if asked.sharded.is_some() => self.on_all_shards(&asked).await,
+            // The second by cluster_fsync_cmd.cpp.
+            "dropDatabase" | "fsync" => self.on_all_shards(&asked).await,
             // The collection was made when it was sharded.
             "create" if asked.sharded.is_some() => Ok(doc! { "ok": 1.0 }),
             // They go to the primary shard, and to the shard with the lowest chunk (cluster_list_collections_cmd.cpp,
@@ -162,9 +167,28 @@ impl Router {
 
     /// Runs a command on a shard.
     async fn run(&self, shard: usize, command: &Document) -> Answer {
-        let reply = Upstream::connect(self.shards[shard]).await?.run(command).await?;
+        let mut upstream = self.connection(shard).await?;
+        let reply = upstream.run(command).await?;
         self.note(shard, command, &reply);
+        self.keep_connection(shard, upstream);
         Ok(reply)
+    }
+
+    /// Returns a connection to a shard that no other command uses.
+    async fn connection(&self, shard: usize) -> io::Result<Upstream> {
+        let idle = {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = idle.iter().position(|(of, _)| *of == shard);
+            place.map(|place| idle.swap_remove(place).1)
+        };
+        match idle {
+            Some(upstream) => Ok(upstream),
+            None => Upstream::connect(self.shards[shard]).await,
+        }
+    }
+
+    fn keep_connection(&self, shard: usize, upstream: Upstream) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((shard, upstream));
     }
 
     /// Runs a command that opens a cursor on a shard, and reads it to its end; the inner error is the shard's refusal. Every part
@@ -172,7 +196,7 @@ impl Router {
     ///
     /// Source: s/query/async_results_merger.cpp (`scheduleGetMores`, the parameter `batchSize`).
     async fn gather(&self, shard: usize, command: &Document) -> io::Result<Result<Vec<Bson>, Document>> {
-        let mut upstream = Upstream::connect(self.shards[shard]).await?;
+        let mut upstream = self.connection(shard).await?;
         let mut reply = upstream.run(command).await?;
         self.note(shard, command, &reply);
         let size = Some(whole(command, "batchSize")).filter(|size| *size > 0);
@@ -186,6 +210,7 @@ impl Router {
             found.extend(batch.iter().cloned());
             let id = whole(cursor, "id");
             if id == 0 {
+                self.keep_connection(shard, upstream);
                 return Ok(Ok(found));
             }
             // Listings have namespaces with a dot of their own.

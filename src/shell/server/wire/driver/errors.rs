@@ -7,10 +7,16 @@ use mongodb::error::{Error, ErrorKind, RETRYABLE_WRITE_ERROR, WriteFailure};
 use crate::shell::server::connect::obstacle::{ConnectObstacle, known, refused_user};
 use crate::shell::server::wire::error::{FailureStage, NO_SERVER, ServerError, brief};
 
+/// Labels of an error with which a server that has too much to do refused a command.
+///
+/// Source: mongodb/specifications, "Client Backpressure"; Atlas, "Handle Overload Errors".
+const OVERLOADED: [&str; 2] = ["SystemOverloadedError", "RetryableError"];
+
 impl From<Error> for ServerError {
     fn from(error: Error) -> Self {
         let is_labelled = error.contains_label(RETRYABLE_WRITE_ERROR);
-        converted(&error).labelled_retryable(is_labelled)
+        let is_refused = OVERLOADED.iter().all(|label| error.contains_label(label));
+        converted(&error).labelled_retryable(is_labelled).labelled_overloaded(is_refused)
     }
 }
 

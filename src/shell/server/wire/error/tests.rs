@@ -50,6 +50,8 @@ fn errors_are_told_apart_by_what_may_have_been_done() {
     assert!(invalid.is_reply_lost() && !invalid.is_retryable());
     let labelled = ServerError::reported(0, "", "").labelled_retryable(true);
     assert!(labelled.is_retryable() && !labelled.is_reply_lost());
+    let busy = [false, true].map(|is_labelled| ServerError::reported(0, "", "").labelled_overloaded(is_labelled).overload());
+    assert_eq!(busy, [None, Some(Overload::Throttled { retry_after: None })]);
 }
 
 #[test]

@@ -33,6 +33,15 @@ async fn a_find_carries_what_the_deployment_adds() {
     };
     assert_eq!(script.sent(), [expected]);
 
+    // A mongod of 8.0 may have a limit for the reads that name none.
+    let script = Script::new([ScriptedReply::End, ScriptedReply::End]);
+    let mut newer = script.deployment();
+    newer.facts.wire_version = 25;
+    for query in [Query::find(&namespace(), doc! {}), Query::aggregate(&namespace(), vec![])] {
+        query.all(&newer).await.unwrap();
+    }
+    assert!(script.sent().iter().all(|sent| sent.get("maxTimeMS") == Some(&Bson::Int64(0))), "{:?}", script.sent());
+
     let script = Script::new([ScriptedReply::End]);
     let skipping = Query::find(&namespace(), doc! {}).skip(1999).limit(2);
     skipping.first_batch(&script.deployment()).await.unwrap();

@@ -81,6 +81,17 @@ impl Router {
         Ok(found.first().and_then(Bson::as_document).cloned())
     }
 
+    /// Drops a sharded collection and what is known of it: one of the same name is another collection.
+    ///
+    /// Source: db/s/drop_collection_coordinator.cpp.
+    pub(super) async fn drop_sharded(&self, asked: &Asked) -> Answer {
+        let reply = self.on_all_shards(asked).await?;
+        let entry = doc! { "q": { "_id": asked.namespace() }, "limit": 1 };
+        self.done(0, doc! { "delete": "collections", "deletes": [entry], "$db": "config" }).await?;
+        self.collections.lock().unwrap_or_else(PoisonError::into_inner).remove(&asked.namespace());
+        Ok(reply)
+    }
+
     /// Runs a command on every shard; the reply is the first refusal, or the reply of the primary shard.
     ///
     /// Source: s/commands/cluster_create_indexes_cmd.cpp, cluster_coll_mod_cmd.cpp, cluster_drop_database_cmd.cpp.

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use futures_util::future::try_join_all;
 use mongodb::bson::{Bson, Document, doc};
 use server_model::compare;
 
@@ -61,11 +62,13 @@ impl Router {
         Ok(self.opened(asked, found, if is_whole { Some(i64::MAX) } else { batch_size }))
     }
 
-    /// Reads all that the shards of a query find, shard after shard.
+    /// Reads all that the shards of a query find at the same time, in the order of the shards.
     async fn gather_all(&self, asked: &Asked, filter: &Document, of_shard: &Document) -> io::Result<Result<Vec<Bson>, Document>> {
         let mut found = Vec::new();
-        for shard in asked.shards_of(filter) {
-            match self.gather(shard, &self.of_owned(asked, shard, of_shard)).await? {
+        let shards = asked.shards_of(filter).into_iter();
+        let read = shards.map(async |shard| self.gather(shard, &self.of_owned(asked, shard, of_shard)).await);
+        for of_one in try_join_all(read).await? {
+            match of_one {
                 Ok(of_one) => found.extend(of_one),
                 Err(refusal) => return Ok(Err(refusal)),
             }

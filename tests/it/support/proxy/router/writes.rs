@@ -2,6 +2,7 @@
 
 use std::io;
 
+use futures_util::future::try_join_all;
 use mongodb::bson::{Bson, Document, doc};
 use server_model::compare;
 
@@ -186,7 +187,9 @@ impl Router {
         Ok(written.reply(false))
     }
 
-    /// Sends a command with one statement of another to some shards.
+    /// Sends a command with one statement of another to some shards at the same time.
+    ///
+    /// Source: s/write_ops/batch_write_exec.cpp (`MultiStatementTransactionRequestsSender`), s/async_requests_sender.h.
     async fn send(
         &self,
         asked: &Asked,
@@ -198,8 +201,9 @@ impl Router {
     ) -> io::Result<Option<Document>> {
         let mut command = asked.command.clone();
         command.insert(list, vec![Bson::Document(statement.clone())]);
-        for shard in shards {
-            let reply = self.run(*shard, &self.of_owned(asked, *shard, &command)).await?;
+        let command = &command;
+        let sent = shards.iter().map(async |shard| self.run(*shard, &self.of_owned(asked, *shard, command)).await);
+        for reply in try_join_all(sent).await? {
             if let Some(refusal) = written.add(reply, &[index]) {
                 return Ok(Some(refusal));
             }
