@@ -160,6 +160,7 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
     scenario.hold_back(seed);
     scenario.put_back(seed);
     scenario.move_away(seed);
+    scenario.renew(seed);
     trace.step(seed, || format!("{scenario:#?}\n{}", scenario.policy(&Edition::whole(&scenario))));
     let judge = Judge::new(&scenario, trace);
     let model = Model::new(seed, judge.clone());
@@ -185,6 +186,7 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
         scenario.rules.iter().for_each(|swept| model.miscount(&swept.rule.namespace, by));
     }
     model.heal();
+    model.set_release(scenario.release);
     model.set_faults(scenario.troubles.faults.clone());
     model.set_pace(scenario.troubles.pace.clone());
     let pause = watch::Sender::new(None);

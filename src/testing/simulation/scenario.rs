@@ -1,9 +1,9 @@
-//! The choices of one seed: the rules, the limits, the documents, the troubles and the writes of others.
+//! The choices of one seed: the rules, the limits, the documents, the servers, the troubles and the writes of others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use server_model::BEGINNING;
+use server_model::{BEGINNING, Release};
 
 use super::choices::{Edition, Moved, Pauses, Restores, Sweeper};
 use super::oracle::{Filter, Format, Rule};
@@ -41,6 +41,7 @@ pub(super) struct Scenario {
     pub as_of: Option<i64>,
     pub lock_wait: Option<u64>,
     pub troubles: Troubles,
+    pub release: Release,
     /// Operations of each of the three writers, and the longest time between two of them in milliseconds.
     pub writes: u32,
     pub writes_every: u64,
@@ -105,6 +106,7 @@ impl Scenario {
             as_of,
             lock_wait: maybe(random, 3).then(|| random.u64(1..200)),
             troubles: if is_calm { Troubles::default() } else { Troubles::of(random) },
+            release: Release::default(),
             writes: if maybe(random, 4) { 0 } else { random.u32(..30) },
             writes_every: if maybe(random, 2) { random.u64(1..100) } else { random.u64(1..5000) },
             // A run is sure to notice only as long as it can ask the server.
@@ -118,6 +120,17 @@ impl Scenario {
             editions: BTreeMap::new(),
             holds: None,
             max_skew: MAX_SKEW,
+        }
+    }
+
+    /// Lets the servers be newer, if the seed says so. What else the seed draws stays as it is.
+    pub(super) fn renew(&mut self, seed: u64) {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0x0072_656e_6577);
+        if random.u8(..4) == 0 {
+            self.release = Release::V8_0 { max_read: Duration::from_millis(random.u64(1..500)) };
+            if !self.troubles.are_none() {
+                self.troubles.faults.busy = random.f64() * 0.1;
+            }
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct Call {
     /// The server's clock at the beginning, which is `$$NOW`.
     pub now: DateTime,
     pub begun: Instant,
-    /// End of `maxTimeMS`.
+    /// End of `maxTimeMS`, or of the server's own limit.
     deadline: Option<Instant>,
 }
 
@@ -33,12 +33,16 @@ impl Call {
     /// Begins a command that has arrived, after a wait.
     pub(crate) async fn begin(model: Arc<Model>, client: Arc<str>, database: String, body: Document, wait: Duration) -> Self {
         let begun = Instant::now();
-        let (term, now) = {
+        let (term, now, release) = {
             let state = model.state.lock();
-            (state.term, state.now())
+            (state.term, state.now(), state.release)
         };
-        let limit = integer_in(&body, "maxTimeMS").filter(|millis| *millis > 0);
-        let deadline = limit.map(|millis| begun + Duration::from_millis(millis.unsigned_abs()));
+        let limit = match integer_in(&body, "maxTimeMS") {
+            // 0 is no limit.
+            Some(millis) => (millis > 0).then(|| Duration::from_millis(millis.unsigned_abs())),
+            None => body.keys().next().and_then(|name| release.default_max_time(name)),
+        };
+        let deadline = limit.map(|limit| begun + limit);
         let call = Self { model, client, database, body, term, now, begun, deadline };
         if !wait.is_zero() {
             let end = begun + wait;

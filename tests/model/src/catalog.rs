@@ -20,7 +20,7 @@ pub(crate) fn carry_out(call: &Call, name: &str) -> Result<Document, Failure> {
     let mut reply = match name {
         "hello" | "isMaster" | "ismaster" => hello(&state),
         "ping" => doc! {},
-        "buildInfo" | "buildinfo" => doc! { "version": "6.0.5", "versionArray": [6, 0, 5, 0], "maxBsonObjectSize": 16_777_216 },
+        "buildInfo" | "buildinfo" => doc! { "version": state.release.version(), "maxBsonObjectSize": 16_777_216 },
         "listDatabases" => list_databases(&state),
         "listCollections" => list_collections(call, &state)?,
         "listIndexes" => list_indexes(call, &state)?,
@@ -39,7 +39,7 @@ pub(crate) fn carry_out(call: &Call, name: &str) -> Result<Document, Failure> {
             false => return Err(Failure::new(codes::INVALID_OPTIONS, "no option found to get")),
         },
         "serverStatus" => {
-            let mut status = doc! { "host": MEMBERS[0], "version": "6.0.5", "process": "mongod", "localTime": state.now() };
+            let mut status = doc! { "host": MEMBERS[0], "version": state.release.version(), "process": "mongod", "localTime": state.now() };
             status.extend(state.status.clone());
             status
         }
@@ -87,7 +87,7 @@ fn hello(state: &State) -> Document {
         "localTime": state.now(),
         "logicalSessionTimeoutMinutes": 30,
         "minWireVersion": 0,
-        "maxWireVersion": 17,
+        "maxWireVersion": state.release.wire_version(),
         "readOnly": false,
     }
 }

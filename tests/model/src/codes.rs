@@ -14,6 +14,7 @@ pub(crate) const QUERY_PLAN_KILLED: i32 = 175;
 pub(crate) const PRIMARY_STEPPED_DOWN: i32 = 189;
 pub(crate) const CONVERSION_FAILURE: i32 = 241;
 pub(crate) const COLLECTION_UUID_MISMATCH: i32 = 361;
+pub(crate) const INGRESS_REQUEST_RATE_LIMIT_EXCEEDED: i32 = 462;
 pub(crate) const NOT_WRITABLE_PRIMARY: i32 = 10_107;
 pub(crate) const DUPLICATE_KEY: i32 = 11_000;
 pub(crate) const INTERRUPTED_AT_SHUTDOWN: i32 = 11_600;

@@ -24,6 +24,8 @@ pub struct Faults {
     pub swallowed: f64,
     /// The server refuses the command as it does while it steps down or shuts down, before it did anything.
     pub refused: f64,
+    /// The server refuses the command because it has too much to do, before it did anything (8.2).
+    pub busy: f64,
     /// The server ends a delete between two documents, as it does while it steps down or shuts down.
     pub interrupted: f64,
     /// A cursor dies between two batches.
@@ -116,6 +118,8 @@ impl Fate {
             End::Swallowed
         } else if happens(random, faults.refused) {
             End::Refused(passing_code(random))
+        } else if happens(random, faults.busy) {
+            End::Refused(codes::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED)
         } else {
             End::Answered
         };

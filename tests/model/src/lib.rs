@@ -45,6 +45,7 @@ mod plan;
 mod projection;
 mod query;
 mod reading;
+mod release;
 mod sort;
 mod state;
 mod text;
@@ -62,6 +63,7 @@ pub use model::Model;
 pub use network::{CommandError, Sent};
 pub use observer::{Deletion, Insertion, Observer, Updated, View};
 pub use order::compare;
+pub use release::Release;
 pub use state::BEGINNING;
 
 /// Tells of each document whether a filter selects it.

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::faults::{Faults, Pace};
 use crate::observer::{Observer, View};
+use crate::release::Release;
 use crate::state::State;
 
 /// A server, shared by all of its clients.
@@ -40,6 +41,11 @@ impl Model {
     /// Sets the speed of the servers from now on.
     pub fn set_pace(&self, pace: Pace) {
         self.state.lock().pace = pace;
+    }
+
+    /// Sets the release of the servers from now on.
+    pub fn set_release(&self, release: Release) {
+        self.state.lock().release = release;
     }
 
     /// Sets the difference of the server's clock to the clock of the runtime, in milliseconds, as another primary's clock has

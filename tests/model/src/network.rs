@@ -99,7 +99,7 @@ async fn attempt(
     tokio::spawn(async move {
         rest(fate.arrives_after).await;
         let result = match fate.end {
-            End::Refused(code) => Err(Failure::new(code, "the server steps down or shuts down")),
+            End::Refused(code) => Err(Failure::new(code, "the server refuses the command")),
             _ => {
                 model.state.lock().running.insert(number);
                 let call = Call::begin(model.clone(), client, database, body, fate.begins_after).await;

@@ -13,6 +13,7 @@ use crate::cursor::Cursor;
 use crate::failure::Failure;
 use crate::faults::{Fate, Faults, Pace, happens};
 use crate::index::RecordId;
+use crate::release::Release;
 
 /// Milliseconds of the clock of the server at the beginning: 2027-01-15T08:00:00Z.
 pub const BEGINNING: i64 = 1_800_000_000_000;
@@ -21,6 +22,7 @@ pub(crate) struct State {
     pub random: fastrand::Rng,
     pub faults: Faults,
     pub pace: Pace,
+    pub release: Release,
     pub collections: Collections,
     pub cursors: BTreeMap<i64, Cursor>,
     /// Numbers of the commands that the server is at work on.
@@ -65,6 +67,7 @@ impl State {
             random: fastrand::Rng::with_seed(seed),
             faults: Faults::default(),
             pace: Pace::default(),
+            release: Release::default(),
             collections: Collections::new(),
             cursors: BTreeMap::new(),
             running: BTreeSet::new(),
