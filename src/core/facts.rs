@@ -82,8 +82,8 @@ impl ServerFacts {
         ((6, 0, 6)..=(8, 0, 11)).contains(&version)
     }
 
-    /// Whether the server may end a read that has no `maxTimeMS`, after the time that an administrator has set for all. It does not
-    /// end one whose `maxTimeMS` is 0.
+    /// Whether the server may end a read that has no `maxTimeMS`, after the time that an administrator has set for all. A
+    /// `maxTimeMS` of 0 is no limit.
     ///
     /// Source: MongoDB manual, "defaultMaxTimeMS", new in 8.0.
     pub fn may_limit_reads(&self) -> bool {

@@ -96,7 +96,7 @@ impl DeleteError {
     /// Creates the error of a command that failed as a whole.
     fn of_command(cause: &ServerError, selection: &Selection) -> Self {
         let message = privileges::explain(cause, &selection.namespace, &["remove"]);
-        let uncounted = matches!(cause.overload(), Some(Overload::Throttled { .. }));
+        let uncounted = matches!(cause.overload(), Some(Overload::Throttled { .. })) && !cause.is_refused();
         let (retryable, reply_lost, unanswered) = (cause.is_retryable_delete(), cause.is_reply_lost(), cause.is_unanswered());
         let too_late = cause.is_too_late();
         Self { retryable, reply_lost, unanswered, uncounted, too_late, ..Self::fatal(message) }.overloaded(cause)

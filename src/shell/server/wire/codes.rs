@@ -45,6 +45,8 @@ pub(crate) const MOVE_PRIMARY_IN_PROGRESS: i32 = 319;
 pub(crate) const COLLECTION_UUID_MISMATCH: i32 = 361;
 /// The transaction was too large for the cache of the storage engine, or the cache too full (MongoDB 6.3 and later).
 pub(crate) const TEMPORARILY_UNAVAILABLE: i32 = 365;
+pub(crate) const INGRESS_REQUEST_RATE_LIMIT_EXCEEDED: i32 = 462;
+pub(crate) const INGRESS_OPERATION_RATE_LIMIT_EXCEEDED: i32 = 463;
 pub(crate) const SOCKET_EXCEPTION: i32 = 9001;
 pub(crate) const NOT_WRITABLE_PRIMARY: i32 = 10_107;
 /// Another document has the same value in a unique index, such as the one on `_id`.
@@ -98,8 +100,16 @@ const PASSING: [i32; 3] = [LOCK_TIMEOUT, WRITE_CONFLICT, TEMPORARILY_UNAVAILABLE
 /// Source: mongo `src/mongo/s/write_ops/batch_write_exec.cpp`, `src/mongo/client/replica_set_monitor.cpp`; SERVER-71618.
 const OF_ROUTERS: [i32; 4] = [NO_PROGRESS_MADE, FAILED_TO_SATISFY_READ_PREFERENCE, MOVE_PRIMARY_IN_PROGRESS, STALE_CONFIG];
 
-/// Codes with which a server refuses a command before doing anything: no privilege, no primary, another collection.
-const REFUSALS: [i32; 4] = [UNAUTHORIZED, NOT_WRITABLE_PRIMARY, NOT_PRIMARY_NO_SECONDARY_OK, COLLECTION_UUID_MISMATCH];
+/// Codes with which a server refuses a command before doing anything: no privilege, no primary, another collection, or others
+/// that wait.
+const REFUSALS: [i32; 6] = [
+    UNAUTHORIZED,
+    NOT_WRITABLE_PRIMARY,
+    NOT_PRIMARY_NO_SECONDARY_OK,
+    COLLECTION_UUID_MISMATCH,
+    INGRESS_REQUEST_RATE_LIMIT_EXCEEDED,
+    INGRESS_OPERATION_RATE_LIMIT_EXCEEDED,
+];
 
 /// Codes that end an operation at any point. A delete that ends like this fails as a command, and its `n` is lost.
 ///

@@ -140,7 +140,7 @@ impl ServerError {
     /// Takes the error for a refusal by a server that has too much to do, if it has its labels.
     pub(crate) fn labelled_overloaded(self, is_labelled: bool) -> Self {
         let refused = is_labelled.then_some(Overload::Throttled { retry_after: None });
-        Self { overload: self.overload.or(refused), ..self }
+        Self { overload: self.overload.or(refused), is_refused: self.is_refused || is_labelled, ..self }
     }
 
     pub(crate) fn labelled_retryable(self, is_labelled_retryable: bool) -> Self {

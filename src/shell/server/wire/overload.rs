@@ -4,10 +4,6 @@ use std::time::Duration;
 
 use super::codes;
 
-/// Codes with which a server refuses a command before it does anything, because others wait: IngressRequestRateLimitExceeded and
-/// IngressOperationRateLimitExceeded.
-const BUSY: [i32; 2] = [462, 463];
-
 /// The reason why a service did not complete a command that may succeed later, or in smaller parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overload {
@@ -42,7 +38,9 @@ pub(crate) fn read(code: i32, message: &str) -> Option<Overload> {
         1 if says("(503)") => Some(Overload::Unavailable),
         16 if says("(413)") => Some(Overload::TooLarge),
         codes::TEMPORARILY_UNAVAILABLE => Some(Overload::CacheFull),
-        _ if BUSY.contains(&code) => Some(Overload::Throttled { retry_after: None }),
+        codes::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED | codes::INGRESS_OPERATION_RATE_LIMIT_EXCEEDED => {
+            Some(Overload::Throttled { retry_after: None })
+        }
         _ => None,
     }
 }

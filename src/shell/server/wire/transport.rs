@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 
 use super::error::ServerError;
 
-/// Sends commands to a deployment. Nothing is retried at this level, but that the driver repeats twice what a busy server refuses.
+/// Sends commands to a deployment. Nothing is retried at this level, except by the driver what a busy server refuses.
 pub(crate) trait Transport: Send + Sync {
     /// Runs one command and returns its reply. A reply with `ok: 1` may still hold `writeErrors` and a `writeConcernError`.
     fn run(&self, command: ServerCommand) -> BoxFuture<'_, Result<Document, ServerError>>;
