@@ -6,7 +6,7 @@ use crate::support::faults::days;
 use crate::support::proxy::errors;
 use crate::support::proxy::fault::Fault;
 use crate::support::proxy::router::{Move, Sharded};
-use crate::support::sweeper::Report;
+use crate::support::sweeper::{Report, id_set};
 use mongodb::bson::{Bson, DateTime, RawDocumentBuf, doc};
 
 /// Returns a cluster with a collection `c` in four chunks by `t`, of which the shards have two each. Every third of its 400
@@ -212,4 +212,21 @@ async fn a_document_that_is_named_under_a_collation_is_found_by_its_shard_key() 
         left.iter().map(|(_, bytes)| RawDocumentBuf::from_bytes(bytes.clone()).unwrap().get_i32("t").unwrap()).collect();
     left.sort_unstable();
     assert_eq!(left, (0..100).filter(|n| n % 3 == 0).collect::<Vec<_>>());
+}
+
+/// Source: SERVER-78763.
+#[tokio::test]
+async fn a_collection_that_was_moved_to_another_shard_is_not_taken_for_sharded() {
+    let cluster = Cluster::new().await;
+    let Cluster { case, proxy, .. } = &cluster;
+    case.fill("moved", (0..20).map(|n| doc! { "_id": n, "at": days(if n < 10 { -3 } else { 3 }) })).await;
+    let namespace = format!("{}.moved", case.db.name());
+    let entry = doc! { "_id": namespace, "key": { "_id": 1 }, "unsplittable": true };
+    case.client.database("config").collection("collections").insert_one(entry).await.unwrap();
+    let rule = "  - {namespace: DB.moved, field: at, expireAfter: 1d, maxDeletePercent: 90}\n";
+    let report = case.report(rule, &[]).await;
+    assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(0), &10.into()), "{report:?}");
+    assert_eq!(case.ids("moved").await, id_set(10..20));
+    // The index on the `_id` holds all that a count needs where no document may be of another shard.
+    assert!(proxy.requests_of("aggregate").iter().any(|request| request.body.get_str("hint") == Ok("_id_")));
 }
