@@ -10,7 +10,7 @@
 mod mongod;
 // It plays more services than the benchmark needs.
 #[allow(dead_code)]
-#[path = "../../tests/it/support/proxy.rs"]
+#[path = "../../tests/it/support/proxy/mod.rs"]
 mod proxy;
 #[path = "../../tests/it/support/replica_set.rs"]
 mod replica_set;

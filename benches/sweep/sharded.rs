@@ -29,8 +29,11 @@ const GOAL: Goal = Goal::AtMost(1.3);
 const LAYOUTS: [(&str, Layout); 2] = [("index on the date", SMALL), ("no index", NO_INDEX)];
 
 pub(crate) async fn run(args: &Args) {
-    let [first, second, third] =
-        [Server::start(args.ample_cache()).await, Server::start(args.ample_cache()).await, Server::start(args.ample_cache()).await];
+    let [first, second, third] = [
+        Server::start(args.ample_cache()).await,
+        Server::start(args.ample_cache()).await,
+        Server::start(args.ample_cache()).await,
+    ];
     let mut shards = Vec::new();
     for shard in [&first, &second, &third] {
         shards.push(delayed(shard.port()).await.expect("a port"));

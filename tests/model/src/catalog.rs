@@ -39,7 +39,8 @@ pub(crate) fn carry_out(call: &Call, name: &str) -> Result<Document, Failure> {
             false => return Err(Failure::new(codes::INVALID_OPTIONS, "no option found to get")),
         },
         "serverStatus" => {
-            let mut status = doc! { "host": MEMBERS[0], "version": state.release.version(), "process": "mongod", "localTime": state.now() };
+            let mut status =
+                doc! { "host": MEMBERS[0], "version": state.release.version(), "process": "mongod", "localTime": state.now() };
             status.extend(state.status.clone());
             status
         }

@@ -149,7 +149,8 @@ mod tests {
         let sweep = sweep::sweep(&Script::new([]), 100, &Leases::default(), None);
         let why = |code| sweep.explain_read(&ServerError::reported(code, "cause", ""));
         assert!(
-            why(codes::QUERY_PLAN_KILLED).starts_with("the collection or the index was dropped, renamed or moved during the run: cause")
+            why(codes::QUERY_PLAN_KILLED)
+                .starts_with("the collection or the index was dropped, renamed or moved during the run: cause")
         );
         let unauthorized = why(codes::UNAUTHORIZED);
         assert!(unauthorized.contains("`find`") && unauthorized.contains("app.c"), "{unauthorized}");
