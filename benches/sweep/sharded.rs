@@ -1,5 +1,5 @@
-//! Wall time on three shards behind the router of the tests, with a latency to each of them: sweeper compared with one `deleteMany`,
-//! which a router sends to all shards at once.
+//! Wall time on three shards behind the router of the tests, with a latency to each of them: sweeper compared with one
+//! `deleteMany`, which a router sends to all shards at once.
 
 use std::io;
 use std::time::Duration;
