@@ -131,22 +131,19 @@ impl Router {
                 Err(refusal) => refusal,
             });
         }
-        let mut find = doc! { "find": &asked.collection, "filter": filter };
+        let (of_shard, merging) = split(&stages);
+        let mut part = whole_command;
+        part.insert("pipeline", of_shard);
         let mut merge = doc! { "aggregate": 1 };
-        for key in ["collation", "let", "maxTimeMS", "comment", "readConcern", "hint", "$db"] {
-            if let Some(value) = asked.command.get(key) {
-                find.insert(key, value);
-                if key != "hint" && key != "readConcern" {
-                    merge.insert(key, value);
-                }
-            }
+        for key in ["collation", "let", "maxTimeMS", "comment", "$db"] {
+            merge.extend(asked.command.get(key).map(|value| (key.to_owned(), value.clone())));
         }
-        let found = match self.gather_all(asked, &Document::new(), &find).await? {
+        let found = match self.gather_all(asked, &Document::new(), &part).await? {
             Ok(found) => found,
             Err(refusal) => return Ok(refusal),
         };
         let mut rest = vec![doc! { "$documents": { "$literal": found } }];
-        rest.extend(stages.into_iter().skip(usize::from(first_is_match(&asked.command))));
+        rest.extend(merging);
         merge.insert("pipeline", rest);
         merge.insert("cursor", doc! {});
         Ok(match self.gather(0, &merge).await? {
@@ -179,8 +176,39 @@ impl Router {
     }
 }
 
-fn first_is_match(command: &Document) -> bool {
-    documents(command, "pipeline").next().is_some_and(|stage| stage.contains_key("$match"))
+/// Returns the stages of an aggregation that each shard carries out, which begin with a condition, and the stages for what the
+/// shards return.
+///
+/// Source: `distributedPlanLogic` in db/pipeline/document_source_limit.h and document_source_group.cpp.
+fn split(stages: &[Document]) -> (Vec<Document>, Vec<Document>) {
+    let matches = stages.iter().take_while(|stage| stage.contains_key("$match")).count();
+    let (mut of_shard, mut merging) = (stages[..matches].to_vec(), stages[matches..].to_vec());
+    if of_shard.is_empty() {
+        of_shard.push(doc! { "$match": {} });
+    }
+    if let Some(first) = merging.first_mut() {
+        let merged = first.get_document("$group").ok().and_then(of_groups);
+        if merged.is_some() || first.contains_key("$limit") {
+            of_shard.push(first.clone());
+        }
+        if let Some(merged) = merged {
+            *first = doc! { "$group": merged };
+        }
+    }
+    (of_shard, merging)
+}
+
+/// Returns the stage that makes one group of the groups of the shards; `None` if that takes more than the values of these.
+fn of_groups(group: &Document) -> Option<Document> {
+    let merged = |(name, value): (&String, &Bson)| {
+        let value: Bson = match (name.as_str(), value.as_document().and_then(|value| value.keys().next())) {
+            ("_id", _) => "$_id".into(),
+            (_, Some(kind)) if ["$sum", "$min", "$max"].contains(&kind.as_str()) => doc! { kind: format!("${name}") }.into(),
+            _ => return None,
+        };
+        Some((name.clone(), value))
+    };
+    group.iter().map(merged).collect()
 }
 
 /// Takes the sort key out of a document that a shard has sent.
