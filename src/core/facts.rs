@@ -22,6 +22,7 @@ use crate::core::policy::{Child, Expect, Rule};
 /// Wire version of MongoDB 7.0, the newest version that was run.
 const NEWEST_TESTED: i32 = 21;
 
+/// Wire version of MongoDB 8.0, the first in which reads may have a limit.
 const WIRE_VERSION_OF_8_0: i32 = 25;
 
 /// The deployment a run is connected to.

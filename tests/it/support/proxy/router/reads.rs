@@ -107,8 +107,8 @@ impl Router {
         command
     }
 
-    /// Runs an aggregation: whole on one shard if only that can own the documents, otherwise on the documents of all. A mongos
-    /// splits the stages between the shards and itself (s/query/cluster_aggregate.cpp); what comes out is the same.
+    /// Runs an aggregation: whole on one shard if only that can own the documents. Otherwise the shards carry out the first
+    /// stages, and the first shard the others on what all of them found (s/query/cluster_aggregate.cpp).
     pub(super) async fn aggregate(&self, asked: &Asked) -> Answer {
         let batch_size = asked
             .command
