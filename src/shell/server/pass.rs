@@ -1,4 +1,5 @@
 //! Passes over a whole collection, in pieces.
 
 pub(crate) mod id_pages;
+pub(crate) mod scale;
 pub(crate) mod stretches;

@@ -118,6 +118,32 @@ async fn a_batch_along_an_index_takes_at_most_two_round_trips_to_each_shard() {
 }
 
 #[tokio::test]
+async fn the_ends_of_large_batches_are_guessed_where_the_dates_are_dense_gone_and_the_same() {
+    let cluster = Cluster::new().await;
+    let chunks = vec![(Some(vec![2000.into()]), 0), (None, 1)];
+    cluster.shard("c", Sharded { key: doc! { "t": 1 }, collation: None, chunks }).await;
+    // In turn: one a second, ten a second, none for a month, 900 of one moment, one a second again, and none that has expired.
+    let now = DateTime::now().timestamp_millis();
+    let at = |n: i32| match i64::from(n) {
+        n @ 0..2000 => n * 1000,
+        n @ 2000..4000 => 2_000_000 + (n - 2000) * 100,
+        4000..4900 => 2_500_000_000,
+        n @ 4900..6400 => 2_500_000_000 + (n - 4900) * 1000,
+        _ => now,
+    };
+    let documents = (0..6500).map(|n| doc! { "_id": n, "t": n * 7 % 4000, "at": DateTime::from_millis(at(n)) });
+    let documents: Vec<_> = documents.map(|document| RawDocumentBuf::try_from(&document).unwrap()).collect();
+    cluster.fill("c", &documents).await;
+    cluster.case.index_on_date("c").await;
+    cluster.router.take_trips("c");
+    let report = swept(&cluster, ", batchSize: 400").await;
+    assert_eq!((report.ran.code, left(&cluster).await), (Some(0), (6400..6500).collect()), "{report:?}");
+    assert_eq!(report.rule(0, "deletedCount"), 6400);
+    let [counts, finds] = ["count", "find"].map(|name| cluster.proxy.requests_of(name).len());
+    assert!(counts >= 8 && counts > finds, "{counts} {finds}");
+}
+
+#[tokio::test]
 async fn a_limit_takes_the_oldest_of_all_shards() {
     let cluster = quarters(true).await;
     let report = swept(&cluster, ", maxDeletes: 50, batchSize: 7").await;

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use mongodb::bson::oid::ObjectId;
-use mongodb::bson::{Bson, Document, doc};
+use mongodb::bson::{Bson, DateTime, Document, doc};
 use mongodb::{Client, Database};
 use ttl_sweeper::core::flavor::Flavor;
 
@@ -14,7 +14,7 @@ use super::sweeper::Case;
 /// The reason for which a test on another server is ignored, and the message of one that runs without such a server.
 pub(crate) const HELP: &str = "set SWEEPER_TEST_URI to the connection string of a server on which the tests may create and drop databases \
                                (test_...), and SWEEPER_TEST_FLAVOR to its flavor: mongodb, documentDb or cosmosRu; or SWEEPER_TEST_ROUTER \
-                               to anything for the router of the tests";
+                               to a shard key for the router of the tests: hashed (of the `_id`), _id, at, or tenant,at";
 
 /// A server on which a suite runs.
 pub(crate) struct Server(On);
@@ -22,8 +22,8 @@ pub(crate) struct Server(On);
 enum On {
     /// The mongod that many tests share.
     Shared,
-    /// A router in front of two mongods, on which every collection is sharded by the hash of the `_id`.
-    Router { clusters: Mutex<Vec<Cluster>> },
+    /// A router in front of two mongods, on which every collection is sharded by the same key.
+    Router { sharded: Sharded, clusters: Mutex<Vec<Cluster>> },
     Named {
         uri: String,
         flavor: Flavor,
@@ -39,8 +39,8 @@ impl Server {
 
     /// Returns the server that the environment names; panics with [`HELP`] if it names none.
     pub(crate) fn named() -> Self {
-        if std::env::var_os("SWEEPER_TEST_ROUTER").is_some() {
-            return Self(On::Router { clusters: Mutex::default() });
+        if let Ok(key) = std::env::var("SWEEPER_TEST_ROUTER") {
+            return Self(On::Router { sharded: sharded(&key), clusters: Mutex::default() });
         }
         let variable = |name| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set; {HELP}"));
         let (uri, name) = (variable("SWEEPER_TEST_URI"), variable("SWEEPER_TEST_FLAVOR"));
@@ -77,10 +77,9 @@ impl Server {
     pub(crate) async fn case(&self) -> Case {
         match &self.0 {
             On::Shared => Case::new().await,
-            On::Router { clusters } => {
+            On::Router { sharded, clusters } => {
                 let cluster = Cluster::new().await;
-                let sharded = Sharded::halves(doc! { "_id": "hashed" }, middle());
-                cluster.router.shard_new_collections(sharded);
+                cluster.router.shard_new_collections(sharded.clone());
                 let client = Client::with_uri_str(&cluster.case.uri).await.expect("a client");
                 let case = Case::at(&cluster.case.uri, client, cluster.case.db.name());
                 clusters.lock().unwrap_or_else(PoisonError::into_inner).push(cluster);
@@ -102,6 +101,19 @@ impl Server {
         for database in made.into_inner().unwrap_or_else(PoisonError::into_inner) {
             database.drop().await.expect("the database of the test is dropped");
         }
+    }
+}
+
+/// Returns how the collections are sharded by a key; panics with [`HELP`] if it is none of those that are tried.
+fn sharded(key: &str) -> Sharded {
+    let two_days_ago = || Bson::from(DateTime::from_millis(DateTime::now().timestamp_millis() - 2 * 86_400_000));
+    match key {
+        "hashed" => Sharded::halves(doc! { "_id": "hashed" }, middle()),
+        "_id" => Sharded::halves(doc! { "_id": 1 }, [Bson::from(10)]),
+        "at" => Sharded::halves(doc! { "at": 1 }, [two_days_ago()]),
+        // The documents have no tenant.
+        "tenant,at" => Sharded::halves(doc! { "tenant": 1, "at": 1 }, [Bson::Null, two_days_ago()]),
+        other => panic!("SWEEPER_TEST_ROUTER is `{other}`; {HELP}"),
     }
 }
 

@@ -3,8 +3,6 @@
 //!
 //! The guess decides only the cost. Whatever the keys are, the stretches together cover everything up to the last key.
 
-mod scale;
-
 use bson::{Bson, Document, doc};
 
 use crate::base::values::raw::RawValue;
@@ -13,11 +11,11 @@ use crate::core::pace::units::{LOAD_PER_KB, QUERY};
 use crate::core::plan::Selection;
 use crate::core::policy::DateFormat;
 use crate::shell::server::Deployment;
+use crate::shell::server::pass::scale::Scale;
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::{Result, ServerError};
 use crate::shell::server::wire::find::Query;
 use crate::shell::server::wire::meter::Account;
-use scale::Scale;
 
 /// Units that one command on a stretch may cost if the throughput is unknown; the cost of the command itself is then negligible.
 const TARGET: f64 = 1000.0;

@@ -4,7 +4,11 @@
 //! The ends are found by reading only the index, and no cursor stays open between batches. A range says nothing about expiry: the
 //! delete repeats the rule's predicate next to it.
 
+mod density;
+
 use bson::{Bson, Document, RawDocument, doc};
+
+use density::Density;
 
 use super::candidates::Candidates;
 use crate::base::values::float;
@@ -29,6 +33,8 @@ pub(crate) struct Ranges<'a> {
     has_ties: bool,
     /// Condition for the keys that are not done; empty at the beginning of dates.
     begin: Document,
+    /// The density of the keys in the last range, if the end of the next one is guessed from it.
+    density: Option<Density>,
     /// The last key: documents with later ones have not expired, or are for another run.
     last: Bson,
     /// The documents of one date, if there are more than a batch may take: they are found one by one.
@@ -47,7 +53,8 @@ impl<'a> Ranges<'a> {
         let Some(index) = sweep.rule.selection.index.as_ref().filter(|_| is_sorted) else { return Ok(None) };
         let (field, last, hint) = (expiry.field.as_str(), expiry.latest_key(), Bson::from(index.name.as_str()));
         let begin = Document::new();
-        let ranges = Self { sweep, rate, field, hint, has_ties: true, begin, last, tie: None, rest: None, exhausted: false };
+        let (density, tie, rest) = (None, None, None);
+        let ranges = Self { sweep, rate, field, hint, has_ties: true, begin, density, last, tie, rest, exhausted: false };
         let plan = ranges.keys(doc! { "$lte": &ranges.last }).explain(&sweep.deployment, "queryPlanner").await?;
         let usable = !plan_has(&plan, "stage", &"SORT".into()) && plan_has(&plan, "isMultiKey", &false.into());
         Ok(usable.then_some(ranges))
@@ -83,7 +90,8 @@ impl<'a> Ranges<'a> {
         let (last, hint) = (last.clone(), Bson::Document(doc! { "_id": 1 }));
         let begin = doc! { "$gte": first };
         let (field, has_ties) = ("_id", false);
-        Ok(is_range.then(|| Self { sweep, rate, field, hint, has_ties, begin, last, tie: None, rest: None, exhausted: false }))
+        let (density, tie, rest) = (None, None, None);
+        Ok(is_range.then(|| Self { sweep, rate, field, hint, has_ties, begin, density, last, tie, rest, exhausted: false }))
     }
 
     /// Returns the next batch, of about `max` documents.
@@ -108,6 +116,9 @@ impl<'a> Ranges<'a> {
 
     /// Returns the next range, or `None` if the next documents are to be found one by one.
     async fn next(&mut self, max: u64) -> Result<Option<NextBatch>, ServerError> {
+        if let Some(range) = self.guessed(max).await? {
+            return Ok(Some(range));
+        }
         let ends = self.keys(doc! { "$lte": &self.last }).skip(max.saturating_sub(1)).limit(2);
         let keys = ends.first_batch(&self.sweep.deployment).await?;
         let keys: Vec<Option<Bson>> = keys.iter().map(|key| at_path(key, self.field)).collect();
@@ -123,17 +134,38 @@ impl<'a> Ranges<'a> {
             }
         };
         if !(self.has_ties && is_same_key(&end, next)) {
-            let range = self.range(doc! { "$lte": &end }, max);
-            self.begin = doc! { "$gt": end };
-            return Ok(Some(range));
+            return Ok(Some(self.up_to(end, max)));
         }
         // The batch would end in the middle of a date. Older documents go first.
         let older = self.range(doc! { "$lt": &end }, max);
         let before = self.keys(doc! { "$lt": &end }).limit(1);
         let is_older = !before.first_batch(&self.sweep.deployment).await?.is_empty();
         self.tie = Some(Box::new(Candidates::new(self.sweep, self.rate, Some(doc! { self.field: &end }))));
-        self.begin = doc! { "$gt": end };
+        (self.begin, self.density) = (doc! { "$gt": end }, None);
         Ok(is_older.then_some(older))
+    }
+
+    /// Returns the next range by a guess that one count confirms; `None` if there is nothing to guess from, or the guess was wrong.
+    ///
+    /// Behind a router a guess is cheaper: for a sorted find each shard sends as many keys as the whole batch may have
+    /// (s/query/cluster_find.cpp), for a count one number (s/commands/cluster_count_cmd.h).
+    async fn guessed(&mut self, max: u64) -> Result<Option<NextBatch>, ServerError> {
+        let Some((begin, density)) = self.begin.get("$gt").zip(self.density.take()) else { return Ok(None) };
+        let Some(end) = density.end(begin, &self.last, max) else { return Ok(None) };
+        let (sweep, filter) = (self.sweep, self.bounds(doc! { "$lte": &end }));
+        let query = Query::count(&sweep.rule.selection.namespace, filter).hint(Some(self.hint.clone())).limit(max + 1);
+        let count = query.retried_patiently(&sweep.rule.namespace).number(&sweep.deployment).await?;
+        Ok((1..=max).contains(&count).then(|| self.up_to(end, count)))
+    }
+
+    /// Returns a batch of so many keys that are not done, up to and including an end, and goes on behind it.
+    fn up_to(&mut self, end: Bson, documents: u64) -> NextBatch {
+        let range = self.range(doc! { "$lte": &end }, documents);
+        let is_guessed = self.sweep.deployment.facts.is_behind_router();
+        let begin = self.begin.get("$gt").filter(|_| is_guessed);
+        self.density = begin.and_then(|begin| Density::of(begin, &end, documents));
+        self.begin = doc! { "$gt": end };
+        range
     }
 
     /// Returns a batch of the keys that are not done, up to an end.

@@ -58,6 +58,20 @@ pub(crate) struct Trip {
     pub n: i64,
 }
 
+/// Fields of `hello` that only members of a set have.
+const OF_SETS: [&str; 10] = [
+    "hosts",
+    "setName",
+    "setVersion",
+    "secondary",
+    "primary",
+    "me",
+    "electionId",
+    "lastWrite",
+    "lastCommittedOpTime",
+    "topologyVersion",
+];
+
 /// The end of a command: a reply that the client gets, or a broken connection to a shard.
 type Answer = io::Result<Document>;
 
@@ -144,14 +158,16 @@ impl Router {
             "collStats" => self.coll_stats(&asked).await,
             "explain" => self.explain(&asked).await,
             "hello" | "isMaster" | "ismaster" => {
-                // Source: MongoDB manual, "hello", "Sharded Instances".
+                // Source: MongoDB manual, "hello", "Sharded Instances" and "Replica Sets": the latter's fields are the set's own.
                 let mut reply = call.forward().await?;
+                for of_set in OF_SETS {
+                    reply.remove(of_set);
+                }
                 if let Ok(time) = reply.get_datetime("localTime") {
                     let time = time.timestamp_millis() + self.ahead.load(Ordering::Relaxed);
                     reply.insert("localTime", DateTime::from_millis(time));
                 }
                 reply.insert("msg", "isdbgrid");
-                reply.remove("topologyVersion");
                 Ok(reply)
             }
             // A mongos has no TTL monitor, and so no parameter of it.

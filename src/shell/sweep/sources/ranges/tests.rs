@@ -69,6 +69,62 @@ async fn ranges_end_with_a_date_and_the_last_with_the_threshold() {
     }
 }
 
+/// Returns a date, and documents that hold it and the next one.
+fn found_end(millis: i64) -> (Bson, ScriptedReply) {
+    let date = |millis| Bson::from(bson::DateTime::from_millis(millis));
+    (date(millis), dates(vec![date(millis), date(millis + 1)]))
+}
+
+#[tokio::test]
+async fn behind_a_router_one_count_confirms_a_guessed_end_and_a_wrong_guess_is_followed_by_a_find() {
+    let date = |millis| Bson::from(bson::DateTime::from_millis(millis));
+    for is_router in [true, false] {
+        let count = |n: i32| Reply(doc! { "n": n });
+        let [first, second, third, fourth] = [10_000, 14_000, 18_000, 21_000].map(found_end);
+        // 400 documents in 4,000 ms: a guess is meant to hold 340 of at most 400. One more than that is too many, and none is no end.
+        let (guess, next) = (date(14_000 + 3400), date(17_400 + 3400));
+        let (replies, expected, kinds): (Vec<_>, Vec<_>, _) = match is_router {
+            true => (
+                vec![plan("IXSCAN", false), first.1, second.1, count(340), count(401), fourth.1, count(0), dates(vec![])],
+                vec![(first.0, 400), (second.0, 400), (guess, 340), (fourth.0, 400)],
+                "explain find find count count find count find",
+            ),
+            false => (
+                vec![plan("IXSCAN", false), first.1, second.1, third.1, dates(vec![])],
+                vec![(first.0, 400), (second.0, 400), (third.0, 400)],
+                "explain find find find find",
+            ),
+        };
+        let script = Script::new(replies);
+        let mut sweep = made_up_sweep(&script, 100, &Leases::default(), None);
+        sweep.rule.selection.index = Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
+        if is_router {
+            sweep.deployment.facts.topology = Topology::Sharded;
+        }
+        let mut ranges = Ranges::of_dates(&sweep, None).await.unwrap().unwrap();
+        let mut begin: Option<Bson> = None;
+        for (end, number) in expected {
+            let NextBatch::Batch { restriction, documents } = ranges.take(400).await.unwrap() else { panic!("{end}") };
+            let bounds = match begin.replace(end.clone()) {
+                Some(begin) => doc! { "at": { "$gt": begin, "$lte": end } },
+                None => doc! { "at": { "$lte": end } },
+            };
+            assert_eq!((*restriction, documents), (Restriction::Range { bounds, hint: "at_1".into() }, number));
+        }
+        assert!(matches!(ranges.take(400).await.unwrap(), NextBatch::Batch { documents: 400, .. }));
+        assert!(matches!(ranges.take(400).await.unwrap(), NextBatch::Exhausted));
+        let sent = script.sent();
+        let names: Vec<&str> = sent.iter().map(|command| command.keys().next().unwrap().as_str()).collect();
+        assert_eq!(names.join(" "), kinds);
+        let counts: Vec<_> = sent.iter().filter(|command| command.contains_key("count")).collect();
+        if let Some(second) = counts.get(1) {
+            let query = doc! { "at": { "$gt": date(17_400), "$lte": next } };
+            assert_eq!((second.get_document("query").unwrap(), second.get_i64("limit").unwrap()), (&query, 401));
+            assert_eq!(second.get_str("hint").unwrap(), "at_1");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_documents_of_a_date_that_fill_a_batch_are_found_one_by_one_after_older_ones() {
     let same = || dates(vec![5.into(), 5.into()]);

@@ -163,14 +163,13 @@ impl Router {
         if limit > 0 {
             of_shard.insert("limit", skip + limit);
         }
-        let mut sum = 0;
-        for shard in asked.shards_of(&filter) {
-            let reply = self.run(shard, &self.of_owned(asked, shard, &of_shard)).await?;
-            if !is_ok(&reply) {
-                return Ok(reply);
-            }
-            sum += whole(&reply, "n");
+        let shards = asked.shards_of(&filter).into_iter();
+        let replies =
+            try_join_all(shards.map(async |shard| self.run(shard, &self.of_owned(asked, shard, &of_shard)).await)).await?;
+        if let Some(refusal) = replies.iter().find(|reply| !is_ok(reply)) {
+            return Ok(refusal.clone());
         }
+        let sum: i64 = replies.iter().map(|reply| whole(reply, "n")).sum();
         let left = (sum - skip).max(0);
         Ok(doc! { "n": if limit > 0 { left.min(limit) } else { left }, "ok": 1.0 })
     }

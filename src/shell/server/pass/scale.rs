@@ -6,7 +6,7 @@ use bson::{Binary, Bson, DateTime};
 
 /// A scale of keys of one type. A key with a greater position is greater.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     Number,
     Date,
     ObjectId,
@@ -25,7 +25,7 @@ const FIRST: u8 = b' ';
 impl Scale {
     /// Returns the scale of the keys from the first to the last one; `None` if they have no distances. BSON sorts by type, binary
     /// values also by length: if both ends are of one kind, so are all keys between.
-    pub(super) fn of(first: &Bson, last: &Bson) -> Option<Self> {
+    pub(crate) fn of(first: &Bson, last: &Bson) -> Option<Self> {
         match (first, last) {
             (Bson::DateTime(_), Bson::DateTime(_)) => Some(Self::Date),
             (Bson::ObjectId(_), Bson::ObjectId(_)) => Some(Self::ObjectId),
@@ -41,7 +41,7 @@ impl Scale {
         }
     }
 
-    pub(super) fn position(&self, key: &Bson) -> Option<i128> {
+    pub(crate) fn position(&self, key: &Bson) -> Option<i128> {
         let of_bytes = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| (sum << 8) | i128::from(*byte));
         match (self, key) {
             (Self::Number, Bson::Int32(n)) => Some(i128::from(*n)),
@@ -62,7 +62,7 @@ impl Scale {
     }
 
     /// Returns a key at a position.
-    pub(super) fn at(&self, position: i128) -> Bson {
+    pub(crate) fn at(&self, position: i128) -> Bson {
         let bytes = position.to_be_bytes();
         match self {
             Self::Number => Bson::Int64(saturated(position)),
