@@ -18,6 +18,7 @@ use super::batch::{self, FinishedBatch};
 use super::budget::Permit;
 use super::gates::{CHECK_INTERVAL, EndedBatch, Gates};
 use super::sources::Source;
+use super::sources::date_stretches::first_batch;
 use super::{NextBatch, RuleSweep, RunContext, stop_reason, stopped};
 use crate::base::machine;
 use crate::core::pace::{BatchTiming, Pace};
@@ -67,7 +68,7 @@ impl<'a> Engine<'a> {
                 _ if capabilities.request_charge => 1,
                 concurrency => usize::try_from(concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
             },
-            pace: Pace::new(capabilities.first_batch, sweep.rule.sizes.batch, limits.target_batch),
+            pace: Pace::new(first_batch(&sweep), sweep.rule.sizes.batch, limits.target_batch),
             gates: Gates::open(&sweep, run),
             allowance: limits.max_deletes,
             in_flight: JoinSet::new(),

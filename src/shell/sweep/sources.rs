@@ -54,7 +54,7 @@ impl<'a> Source<'a> {
         }
         let selection = &sweep.rule.selection;
         let scans = selection.index.is_none() && !selection.is_buckets();
-        if capabilities.deletes_along_range && !by_ids && rate.is_none() && sweep.archive.is_none() {
+        if capabilities.deletes_along_range && !by_ids && rate.is_none() {
             match DateStretches::open(sweep).await {
                 Ok(Some(stretches)) => return Ok(Self::Stretches(Box::new(stretches))),
                 Ok(None) => {}
@@ -120,7 +120,7 @@ mod tests {
             .into();
         let replies: Vec<ScriptedReply> = match (service, has_index) {
             (Service::MongoDb, true) => vec![Reply(doc! { "stage": "IXSCAN", "isMultiKey": false })],
-            (Service::DocumentDb, true) => vec![Batch(vec![doc! { "at": DateTime::from_millis(0) }]), End],
+            (Service::DocumentDb, _) => vec![Batch(vec![doc! { "at": DateTime::from_millis(0) }]), End],
             _ => ids,
         };
         let mut sweep = sweep::sweep(&Script::new(replies), 100, &Leases::default(), None);
@@ -159,7 +159,7 @@ mod tests {
             (DocumentDb, true, None, false, Storage::Plain, "stretches"),
             (DocumentDb, true, Some(5), false, Storage::Plain, "ids"),
             (DocumentDb, true, None, true, Storage::Plain, "ids"),
-            (DocumentDb, false, None, false, Storage::Plain, "ids"),
+            (DocumentDb, false, None, false, Storage::Plain, "stretches"),
             (CosmosRu, false, None, false, Storage::Plain, "billed"),
             (CosmosRu, false, Some(5), false, Storage::Plain, "pages"),
             (CosmosRu, false, None, true, Storage::Plain, "pages"),

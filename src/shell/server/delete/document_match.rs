@@ -16,8 +16,8 @@ use bson::{Bson, RawArrayBuf, RawDocumentBuf, doc};
 use super::shard_key;
 use crate::core::plan::Selection;
 use conditions::{TypeConditions, types_expression};
-use range::IndexKey;
 pub(crate) use range::IndexRange;
+use range::{IndexKey, IndexPlace};
 pub(crate) use state::DocumentState;
 pub(crate) use types::MAX_DEPTH;
 
@@ -25,32 +25,59 @@ pub(crate) use types::MAX_DEPTH;
 /// costs the planner as much as a few documents.
 const DOCUMENTS_PER_STATEMENT: usize = 100;
 
-/// Returns the filters and hints of the statements that together name these documents in these states, without the predicate of
+/// A filter for documents in certain states.
+pub(crate) struct StateFilter {
+    pub filter: RawDocumentBuf,
+    pub hint: RawBson,
+    /// Whether the filter has the whole predicate of the rule in it.
+    pub is_whole: bool,
+}
+
+/// Returns the filters of the statements that together name these documents in these states, each with or without the predicate of
 /// the rule.
 ///
 /// There are several statements, because looking up a document costs more the more documents its statement names; with
-/// `one_by_one` each document has its own.
+/// `one_by_one` each document that is not found along an index has its own.
 pub(crate) fn filters(
     documents: &[DocumentState],
     range: Option<&IndexRange>,
     selection: &Selection,
     one_by_one: bool,
-) -> Result<Vec<(RawDocumentBuf, RawBson)>, bson::error::Error> {
+) -> Result<Vec<StateFilter>, bson::error::Error> {
     let mut filters = Vec::new();
     let keys: Vec<Option<IndexKey>> =
         range.map(|range| documents.iter().map(|state| range.key(&state.document)).collect()).unwrap_or_default();
     let mut begin = 0;
     while begin < documents.len() {
-        let chunk = if one_by_one { &documents[begin..=begin] } else { chunk(&documents[begin..], selection) };
-        let along_index = range.and_then(|range| Some((range.bounds(&keys[begin..], chunk.len())?, range.hint.clone())));
-        let (place, hint) = match along_index {
-            Some((bounds, hint)) => (RawDocumentBuf::try_from(&bounds)?, RawBson::try_from(hint)?),
-            None => (by_ids(chunk, selection, one_by_one)?, RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?)),
+        let chunk = chunk(&documents[begin..], selection);
+        let along_index = range.and_then(|range| Some((range.place(&keys[begin..], chunk.len())?, range.hint.clone())));
+        let (documents, filter) = match along_index {
+            Some((IndexPlace { condition, is_whole }, hint)) => {
+                let place = RawDocumentBuf::try_from(&condition)?;
+                let filter = if is_whole { both(&place, &states(RawDocumentBuf::new(), chunk)?)? } else { states(place, chunk)? };
+                (chunk, StateFilter { filter, hint: RawBson::try_from(hint)?, is_whole })
+            }
+            None => {
+                let chunk = if one_by_one { &chunk[..1] } else { chunk };
+                let hint = RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?);
+                let filter = states(by_ids(chunk, selection, one_by_one)?, chunk)?;
+                (chunk, StateFilter { filter, hint, is_whole: false })
+            }
         };
-        filters.push((filter(place, chunk)?, hint));
-        begin += chunk.len();
+        filters.push(filter);
+        begin += documents.len();
     }
     Ok(filters)
+}
+
+/// Returns a condition that holds if both of these do, whatever names they have in common.
+fn both(first: &RawDocumentBuf, second: &RawDocumentBuf) -> Result<RawDocumentBuf, bson::error::Error> {
+    let mut conditions = RawArrayBuf::new();
+    conditions.push(RawBsonRef::Document(first));
+    conditions.push(RawBsonRef::Document(second));
+    let mut both = RawDocumentBuf::new();
+    both.append(cstr!("$and"), conditions);
+    Ok(both)
 }
 
 /// Returns as many of the first documents of a list as fit into one statement.
@@ -86,7 +113,7 @@ fn ids(documents: &[DocumentState]) -> RawArrayBuf {
 }
 
 /// Returns a condition for these documents in these states; `place` is a condition that selects the documents.
-fn filter(mut place: RawDocumentBuf, documents: &[DocumentState]) -> Result<RawDocumentBuf, bson::error::Error> {
+fn states(mut place: RawDocumentBuf, documents: &[DocumentState]) -> Result<RawDocumentBuf, bson::error::Error> {
     let has_same_types = match documents {
         [first, rest @ ..] => {
             !first.types.has_code_scope && rest.iter().all(|state| state.types.compared == first.types.compared)
@@ -97,10 +124,10 @@ fn filter(mut place: RawDocumentBuf, documents: &[DocumentState]) -> Result<RawD
         place.append(cstr!("$expr"), of_other_types(documents)?);
         return Ok(place);
     };
-    let mut states = RawArrayBuf::new();
-    documents.iter().for_each(|state| states.push(RawBsonRef::Document(&state.document)));
+    let mut expected = RawArrayBuf::new();
+    documents.iter().for_each(|state| expected.push(RawBsonRef::Document(&state.document)));
     let mut conditions = RawArrayBuf::new();
-    conditions.push(equal("$$ROOT".into(), of_id(documents, states)));
+    conditions.push(equal("$$ROOT".into(), of_id(documents, expected)));
     if !types.expressions.is_empty() {
         conditions.push(equal(RawBson::try_from(Bson::from(types.expressions))?, literal(types.expected)));
     }
@@ -180,10 +207,10 @@ mod tests {
         for documents in [same, others, unlike] {
             let state = |document: &Document| DocumentState::new(RawDocumentBuf::try_from(document).unwrap()).unwrap();
             let states = documents.each_ref().map(state);
-            for (filter, _) in
+            for of_states in
                 [false, true].into_iter().flat_map(|one_by_one| filters(&states, None, selection, one_by_one).unwrap())
             {
-                assert_portable(&Bson::Document(Document::try_from(&*filter).unwrap()));
+                assert_portable(&Bson::Document(Document::try_from(&*of_states.filter).unwrap()));
             }
         }
     }

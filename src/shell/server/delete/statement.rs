@@ -6,7 +6,7 @@ use bson::raw::{CStr, RawBson, cstr};
 use bson::spec::ElementType;
 use bson::{RawDocument, RawDocumentBuf, doc};
 
-use super::document_match::{self, DocumentState};
+use super::document_match::{self, DocumentState, StateFilter};
 use super::fence::FENCE_BYTES;
 use super::restriction::{Ids, Restriction};
 use crate::base::values::raw::{self, Fields, RawRef};
@@ -163,7 +163,10 @@ pub(crate) fn statements<'a>(
         }
         Restriction::States { documents, range } => {
             let filters = document_match::filters(documents, range.as_ref(), selection, one_by_one)?;
-            statements.extend(filters.into_iter().map(|(filter, hint)| statement(StatementFilter::Whole(filter), 0, &hint)));
+            statements.extend(filters.into_iter().map(|StateFilter { filter, hint, is_whole }| {
+                let statement = statement(StatementFilter::Whole(filter), 0, &hint);
+                if is_whole { Statement { predicate: None, ..statement } } else { statement }
+            }));
         }
     }
     Ok(statements)

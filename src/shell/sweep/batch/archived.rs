@@ -6,7 +6,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::Document;
+use bson::{Document, RawDocumentBuf, doc};
 use tokio::sync::OwnedMutexGuard;
 
 use super::attempts::BatchResult;
@@ -80,6 +80,7 @@ pub(crate) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: R
         };
         // If the read passed over many other documents, deleting by `_id` avoids passing over them again.
         let range = range.filter(|_| documents.len() as u64 * 2 >= asked);
+        let documents = in_order(documents, range.as_ref());
         let bytes_of = |state: &DocumentState| match one_by_one {
             true => bytes_of_one(state, &sweep.rule.selection),
             false => state.size(),
@@ -110,10 +111,30 @@ pub(crate) async fn run(sweep: &RuleSweep, archive: &RuleArchive, restriction: R
 fn index_range(part: &Restriction) -> Option<IndexRange> {
     match part {
         Restriction::Range { bounds, hint } => {
-            bounds.keys().next().map(|field| IndexRange { field: field.clone(), hint: hint.clone() })
+            bounds.keys().next().map(|field| IndexRange { field: field.clone(), hint: hint.clone(), stretch: None })
+        }
+        Restriction::Stretch(stretch) => {
+            let (field, hint) = (stretch.field().to_owned(), doc! { stretch.field(): 1 }.into());
+            Some(IndexRange { field, hint, stretch: Some(stretch.clone()) })
         }
         _ => None,
     }
+}
+
+/// Returns the documents that belong to a part. Another stretch archives and deletes those that belong to it.
+fn of_part(part: &Restriction, mut documents: Vec<RawDocumentBuf>) -> Vec<RawDocumentBuf> {
+    if let Restriction::Stretch(stretch) = part {
+        documents.retain(|document| !stretch.is_before(document));
+    }
+    documents
+}
+
+/// Returns documents in the order of the index. A stretch is read in any order.
+fn in_order(mut documents: Vec<DocumentState>, range: Option<&IndexRange>) -> Vec<DocumentState> {
+    if let Some(range) = range.filter(|range| range.stretch.is_some()) {
+        documents.sort_by_cached_key(|state| range.key(&state.document));
+    }
+    documents
 }
 
 /// The result of reading one part.
@@ -138,12 +159,13 @@ async fn archive_part(
     archived: &mut Archived,
 ) -> Result<PartRead, String> {
     let average = sweep.rule.selection.size.average_bytes.unwrap_or(0.0);
+    let is_range = matches!(part, Restriction::Range { .. } | Restriction::Stretch(_));
+    let is_large = !is_range && average * part.max_documents() as f64 > PART_BYTES as f64;
     let halves = part.halves().map(|(first, second)| vec![first, second]);
     let halves = match halves {
-        Some(halves) if average * part.max_documents() as f64 > PART_BYTES as f64 => return Ok(PartRead::TooMuch(halves)),
+        Some(halves) if is_large => return Ok(PartRead::TooMuch(halves)),
         halves => halves,
     };
-    let is_range = matches!(part, Restriction::Range { .. });
     let Some(file) = file(sweep, archive).await? else { return Ok(PartRead::Ended) };
     // The lock is held from before the documents are read until they are written, so that of two states of one document the later
     // one comes later in the file.
@@ -161,6 +183,7 @@ async fn archive_part(
         }
         (documents, _) => documents.unwrap_or_default(),
     };
+    let documents = of_part(&part, documents);
     let found = documents.len();
     let states: Vec<DocumentState> = documents.into_iter().filter_map(DocumentState::new).collect();
     archived.incomparable += (found - states.len()) as u64;

@@ -1,6 +1,9 @@
 //! Stretches of the dates of a rule, for servers that sort in memory and delete along an index. The ends come from a sample of
 //! the dates that can have expired.
 //!
+//! In a small collection a delete of a stretch costs less than deletes of its documents by `_id`, even where it examines the whole
+//! collection.
+//!
 //! The sample is read once. What the stretches leave, such as more documents of one date than a batch may take, is found by `_id`
 //! afterwards.
 
@@ -9,6 +12,7 @@ use bson::{Bson, DateTime, doc};
 use super::candidates::Candidates;
 use crate::base::values;
 use crate::core::expiry::stretch::Stretch;
+use crate::core::plan::SweepRule;
 use crate::shell::server::delete::restriction::Restriction;
 use crate::shell::server::wire::error::Result;
 use crate::shell::server::wire::find::Query;
@@ -17,6 +21,13 @@ use crate::shell::sweep::{NextBatch, RuleSweep};
 
 /// Maximum number of sampled dates, and so of documents up to which all dates are read.
 const MAX_DATES: u64 = 50_000;
+
+/// Sampled dates for each batch: it then has some hundredths more or fewer documents than it is meant to have.
+const DATES_PER_BATCH: u64 = 500;
+
+/// Documents that a delete examines in the time that the delete of one document by its `_id` takes. Measured with version 0.108
+/// of the engine: 0.4 and 35 microseconds; a quarter of that, because not all batches are as large as they may be.
+const EXAMINED_PER_ID: u64 = 20;
 
 /// Number of dates per reply.
 const DATES_PER_REPLY: u32 = 25_000;
@@ -30,20 +41,23 @@ pub(crate) struct DateStretches<'a> {
 }
 
 impl<'a> DateStretches<'a> {
-    /// Opens a pass; `None` if the rule has no stretches, no index begins with the date, or the service
-    /// cannot read the dates in its time.
+    /// Opens a pass; `None` if the rule has no stretches, the deletes would examine too much, or the service cannot read the dates
+    /// in its time.
     ///
     /// Errors: the dates cannot be read.
     pub(crate) async fn open(sweep: &'a RuleSweep) -> Result<Option<Self>> {
-        let selection = &sweep.rule.selection;
-        let is_bounded = selection.index.as_ref().is_some_and(|index| index.bounded);
-        if !is_bounded || sweep.rule.expiry.stretch(None, DateTime::MAX).is_none() {
+        let SweepRule { selection, expiry, sizes, .. } = &sweep.rule;
+        let (documents, batch) = (selection.document_count.max(1), u64::from(sizes.batch.max(1)));
+        // What was archived is deleted in many small statements.
+        let may_examine_all = sweep.archive.is_none() && documents <= batch.saturating_mul(EXAMINED_PER_ID);
+        if !(is_along_index(sweep) || may_examine_all) || expiry.stretch(None, DateTime::MAX).is_none() {
             return Ok(None);
         }
-        let field = &sweep.rule.expiry.field;
-        let rate = (MAX_DATES as f64 / selection.document_count.max(1) as f64).min(1.0);
+        let field = &expiry.field;
+        let dates = documents.div_ceil(batch).saturating_mul(DATES_PER_BATCH).min(MAX_DATES);
+        let rate = (dates as f64 / documents as f64).min(1.0);
         // A delete examines all dates of its stretch, whichever of the documents have expired by a ttl of their own.
-        let mut stages = vec![doc! { "$match": { field: { "$lte": sweep.rule.expiry.latest_key() } } }];
+        let mut stages = vec![doc! { "$match": { field: { "$lte": expiry.latest_key() } } }];
         if rate < 1.0 {
             stages.push(doc! { "$match": { "$sampleRate": rate } });
         }
@@ -73,6 +87,24 @@ impl<'a> DateStretches<'a> {
         self.rest = Some(Box::new(Candidates::new(self.sweep, None, None)));
         Ok(NextBatch::AfterOthers)
     }
+}
+
+/// Whether a delete of a stretch examines only its documents. With a filter it may be served by another index.
+fn is_along_index(sweep: &RuleSweep) -> bool {
+    let SweepRule { selection, expiry, .. } = &sweep.rule;
+    selection.index.as_ref().is_some_and(|index| index.bounded) && expiry.filter.is_none()
+}
+
+/// Returns the number of documents of the first batch. Where each batch examines the whole collection, small ones cost as much as
+/// larger ones.
+pub(crate) fn first_batch(sweep: &RuleSweep) -> u32 {
+    let capabilities = &sweep.deployment.facts.capabilities;
+    let SweepRule { selection, sizes, .. } = &sweep.rule;
+    if !capabilities.deletes_along_range || is_along_index(sweep) {
+        return capabilities.first_batch;
+    }
+    let documents = u32::try_from(selection.document_count / EXAMINED_PER_ID / 2).unwrap_or(u32::MAX);
+    documents.min(sizes.batch / 4).max(capabilities.first_batch)
 }
 
 fn batch(stretch: Stretch, documents: u64) -> NextBatch {
@@ -155,8 +187,31 @@ mod tests {
         assert_eq!(stretches(&dates, 0.5, &[1, 1]), []);
     }
 
+    #[test]
+    fn the_first_batch_is_worth_the_examination_of_the_collection() {
+        use crate::core::plan::index::IndexChoice;
+        use crate::shell::lock::lease::Leases;
+        use crate::testing::made_up::sweep;
+        use crate::testing::scripted::Script;
+
+        let mut sweep = sweep::sweep(&Script::new([]), 100, &Leases::default(), None);
+        sweep.rule.sizes.batch = 25_000;
+        let index = Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
+        for (along_range, index, documents, expected) in [
+            (true, None, 1000, 500),
+            (true, None, 200_000, 5000),
+            (true, None, 400_000, 6250),
+            (true, index, 200_000, 500),
+            (false, None, 200_000, 500),
+        ] {
+            sweep.deployment.facts.capabilities.deletes_along_range = along_range;
+            (sweep.rule.selection.index, sweep.rule.selection.document_count) = (index, documents);
+            assert_eq!(first_batch(&sweep), expected, "{along_range} {documents}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_pass_opens_along_an_index_on_the_date_and_reads_at_most_a_sample() {
+    async fn a_pass_opens_along_an_index_or_in_a_small_collection_and_reads_at_most_a_sample() {
         use crate::core::plan::index::IndexChoice;
         use crate::shell::lock::lease::Leases;
         use crate::shell::server::wire::error::ServerError;
@@ -166,17 +221,23 @@ mod tests {
 
         let dates = || Batch((0..3).map(|at| doc! { "at": DateTime::from_millis(at) }).collect());
         let bounded = |bounded| Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded });
-        for (index, documents, sample) in [
-            (bounded(true), MAX_DATES, Some(None)),
-            (bounded(true), MAX_DATES + 1, Some(Some(MAX_DATES as f64 / (MAX_DATES + 1) as f64))),
-            (bounded(true), 4 * MAX_DATES, Some(Some(0.25))),
-            (bounded(true), 0, Some(None)),
-            (bounded(false), 1, None),
-            (None, 1, None),
+        let filter = || Some(doc! { "kind": "x" });
+        for (index, filter, documents, sample) in [
+            (bounded(true), None, MAX_DATES, Some(None)),
+            (bounded(true), None, MAX_DATES + 1, Some(Some(MAX_DATES as f64 / (MAX_DATES + 1) as f64))),
+            (bounded(true), None, 4 * MAX_DATES, Some(Some(0.25))),
+            (bounded(true), None, 0, Some(None)),
+            (bounded(false), None, 100 * EXAMINED_PER_ID, Some(None)),
+            (bounded(false), None, 100 * EXAMINED_PER_ID + 1, None),
+            (None, None, 100 * EXAMINED_PER_ID, Some(None)),
+            (None, None, 100 * EXAMINED_PER_ID + 1, None),
+            (bounded(true), filter(), 100 * EXAMINED_PER_ID, Some(None)),
+            (bounded(true), filter(), 100 * EXAMINED_PER_ID + 1, None),
         ] {
             let script = Script::new([dates(), End]);
             let mut sweep = sweep::sweep(&script, 100, &Leases::default(), None);
             (sweep.rule.selection.index, sweep.rule.selection.document_count) = (index, documents);
+            (sweep.rule.expiry.filter, sweep.rule.sizes.batch) = (filter, 100);
             let opened = DateStretches::open(&sweep).await.unwrap();
             assert_eq!(opened.is_some(), sample.is_some(), "{documents}");
             let Some(mut opened) = opened else { continue };
@@ -189,6 +250,12 @@ mod tests {
                 assert_eq!(documents, 2);
             }
         }
+        // Long batches need fewer dates.
+        let script = Script::new([dates(), End]);
+        let mut sweep = sweep::sweep(&script, 100, &Leases::default(), None);
+        (sweep.rule.sizes.batch, sweep.rule.selection.document_count) = (25_000, 200_000);
+        DateStretches::open(&sweep).await.unwrap().unwrap();
+        assert!(script.sent()[0].to_string().contains("\"$sampleRate\": 0.02"), "{}", script.sent()[0]);
         // What takes the service too long is found by `_id`; other errors end the pass.
         for (code, message, is_error) in [(50, "Request timed out.", false), (13, "not authorized", true)] {
             let script = Script::new((0..50).map(|_| Error(ServerError::reported(code, message, ""))));

@@ -250,7 +250,8 @@ impl Call {
             return Outcome::of("nothing");
         }
         let range = rule.selection.index.as_ref().filter(|_| along_index);
-        let range = range.map(|index| IndexRange { field: rule.expiry.field.clone(), hint: index.name.as_str().into() });
+        let range =
+            range.map(|index| IndexRange { field: rule.expiry.field.clone(), hint: index.name.as_str().into(), stretch: None });
         self.delete(&deployment, rule, Restriction::States { documents: states, range }).await
     }
 

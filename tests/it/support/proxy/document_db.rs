@@ -147,6 +147,8 @@ pub(crate) fn is_scan(statement: &Document) -> bool {
     statement.get_document("q").iter().for_each(|query| conditions(query, &mut found));
     let has_operator = |value: &Bson| value.as_document().is_some_and(|value| value.keys().any(|key| key.starts_with('$')));
     let is_one_id = found.iter().any(|(key, value)| *key == "_id" && !has_operator(value));
+    // A condition on the type leads to no index.
+    found.retain(|(_, value)| !value.as_document().is_some_and(|value| value.contains_key("$type")));
     let fields: Vec<&str> = found.iter().map(|(key, _)| *key).filter(|key| !key.starts_with('$')).collect();
     let is_repeated = fields.iter().enumerate().any(|(at, field)| fields[..at].contains(field));
     !is_one_id && (fields.contains(&"_id") || is_repeated)

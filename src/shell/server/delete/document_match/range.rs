@@ -6,6 +6,7 @@ use bson::raw::RawBsonRef;
 use bson::{Bson, DateTime, Document, RawDocument, doc};
 
 use crate::base::values;
+use crate::core::expiry::stretch::Stretch;
 
 /// The index along which documents were read.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,6 +14,17 @@ pub(crate) struct IndexRange {
     pub field: String,
     /// The index, by its name or its key.
     pub hint: Bson,
+    /// The stretch of the rule's dates that was read, if the server walks the index along every condition on the field. A part of
+    /// it then takes the place of the rule's predicate.
+    pub stretch: Option<Stretch>,
+}
+
+/// A condition that leads to some documents on an index.
+#[derive(Debug, PartialEq)]
+pub(super) struct IndexPlace {
+    pub condition: Document,
+    /// Whether the condition is the whole predicate of the rule as well.
+    pub is_whole: bool,
 }
 
 /// The key of a document on the index. Other types have no key here, because they compare in other ways.
@@ -41,16 +53,26 @@ impl IndexRange {
         }
     }
 
-    /// Returns bounds for the `first` documents of a list, by the keys of the whole list. `None` if the bounds would include more
-    /// other documents than these, or a document has no key.
-    pub(crate) fn bounds(&self, keys: &[Option<IndexKey>], first: usize) -> Option<Document> {
+    /// Returns the place of the `first` documents of a list, by the keys of the whole list. `None` if it would include more other
+    /// documents than these, or a document has no key.
+    pub(super) fn place(&self, keys: &[Option<IndexKey>], first: usize) -> Option<IndexPlace> {
         let (of_these, others) = keys.split_at_checked(first)?;
         let of_these: Vec<IndexKey> = of_these.iter().copied().collect::<Option<_>>()?;
         let (least, greatest) = (*of_these.iter().min()?, *of_these.iter().max()?);
-        let is_one_type =
-            matches!((least, greatest), (IndexKey::Date(_), IndexKey::Date(_)) | (IndexKey::Id(_), IndexKey::Id(_)));
         let between = others.iter().flatten().filter(|key| (least..=greatest).contains(key)).count();
-        (is_one_type && between <= first).then(|| doc! { &self.field: { "$gte": least, "$lte": greatest } })
+        if between > first {
+            return None;
+        }
+        let bounds = || doc! { &self.field: { "$gte": least, "$lte": greatest } };
+        match (&self.stretch, least, greatest) {
+            (Some(stretch), IndexKey::Date(from), IndexKey::Date(to)) => {
+                Some(IndexPlace { condition: stretch.part(from, to).predicate(), is_whole: true })
+            }
+            (None, IndexKey::Date(_), IndexKey::Date(_)) | (None, IndexKey::Id(_), IndexKey::Id(_)) => {
+                Some(IndexPlace { condition: bounds(), is_whole: false })
+            }
+            _ => None,
+        }
     }
 }
 
@@ -60,25 +82,31 @@ mod tests {
 
     #[test]
     fn bounds_hold_all_and_few_others() {
-        let range = IndexRange { field: "at".into(), hint: "at_1".into() };
+        let range = IndexRange { field: "at".into(), hint: "at_1".into(), stretch: None };
         let dates = |millis: &[i64]| millis.iter().map(|at| Some(IndexKey::Date(DateTime::from_millis(*at)))).collect::<Vec<_>>();
+        let bounds_of = |keys: &[Option<IndexKey>], first| {
+            range.place(keys, first).map(|place| {
+                assert!(!place.is_whole);
+                place.condition
+            })
+        };
         let bounds = |first: i64, last: i64| {
             Some(doc! { "at": { "$gte": DateTime::from_millis(first), "$lte": DateTime::from_millis(last) } })
         };
-        assert_eq!(range.bounds(&dates(&[1, 2, 3, 4]), 2), bounds(1, 2));
+        assert_eq!(bounds_of(&dates(&[1, 2, 3, 4]), 2), bounds(1, 2));
         // In no order, negative, with others of the same date.
-        assert_eq!(range.bounds(&dates(&[7, -3, 7, 7]), 2), bounds(-3, 7));
-        assert_eq!(range.bounds(&dates(&[7, 7, 7, 7, 7]), 2), None);
-        assert_eq!(range.bounds(&dates(&[5]), 1), bounds(5, 5));
-        assert_eq!(range.bounds(&[None, dates(&[5])[0]], 2), None);
-        assert_eq!(range.bounds(&[Some(IndexKey::Id(ObjectId::new())), dates(&[5])[0]], 2), None);
+        assert_eq!(bounds_of(&dates(&[7, -3, 7, 7]), 2), bounds(-3, 7));
+        assert_eq!(bounds_of(&dates(&[7, 7, 7, 7, 7]), 2), None);
+        assert_eq!(bounds_of(&dates(&[5]), 1), bounds(5, 5));
+        assert_eq!(bounds_of(&[None, dates(&[5])[0]], 2), None);
+        assert_eq!(bounds_of(&[Some(IndexKey::Id(ObjectId::new())), dates(&[5])[0]], 2), None);
     }
 
     #[test]
     fn keys_are_found_through_documents_only() {
         let key = |document: Document, field: &str| {
             let document = bson::RawDocumentBuf::try_from(&document).unwrap();
-            IndexRange { field: field.into(), hint: "i".into() }.key(&document)
+            IndexRange { field: field.into(), hint: "i".into(), stretch: None }.key(&document)
         };
         let at = DateTime::from_millis(5);
         assert_eq!(key(doc! { "a": { "b": at } }, "a.b"), Some(IndexKey::Date(at)));
