@@ -33,8 +33,7 @@ pub(crate) struct StateFilter {
     pub is_whole: bool,
 }
 
-/// Returns the filters of the statements that together name these documents in these states, each with or without the predicate of
-/// the rule.
+/// Returns the filters of the statements that together name these documents in these states.
 ///
 /// There are several statements, because looking up a document costs more the more documents its statement names; with
 /// `one_by_one` each document that is not found along an index has its own.

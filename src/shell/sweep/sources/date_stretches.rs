@@ -1,8 +1,8 @@
 //! Stretches of the dates of a rule, for servers that sort in memory and delete along an index. The ends come from a sample of
 //! the dates that can have expired.
 //!
-//! In a small collection a delete of a stretch costs less than deletes of its documents by `_id`, even where it examines the whole
-//! collection.
+//! In a small collection a delete of a stretch costs less than deletes of its documents by `_id`, even where it examines the
+//! whole collection.
 //!
 //! The sample is read once. What the stretches leave, such as more documents of one date than a batch may take, is found by `_id`
 //! afterwards.
@@ -41,8 +41,8 @@ pub(crate) struct DateStretches<'a> {
 }
 
 impl<'a> DateStretches<'a> {
-    /// Opens a pass; `None` if the rule has no stretches, the deletes would examine too much, or the service cannot read the dates
-    /// in its time.
+    /// Opens a pass; `None` if the rule has no stretches, the deletes would examine too much, or the service cannot read the
+    /// dates in its time.
     ///
     /// Errors: the dates cannot be read.
     pub(crate) async fn open(sweep: &'a RuleSweep) -> Result<Option<Self>> {
@@ -89,10 +89,9 @@ impl<'a> DateStretches<'a> {
     }
 }
 
-/// Whether a delete of a stretch examines only its documents. With a filter it may be served by another index.
+/// Whether a delete of a stretch examines only its documents.
 fn is_along_index(sweep: &RuleSweep) -> bool {
-    let SweepRule { selection, expiry, .. } = &sweep.rule;
-    selection.index.as_ref().is_some_and(|index| index.bounded) && expiry.filter.is_none()
+    sweep.rule.selection.index.as_ref().is_some_and(|index| index.bounded)
 }
 
 /// Returns the number of documents of the first batch. Where each batch examines the whole collection, small ones cost as much as
@@ -100,7 +99,7 @@ fn is_along_index(sweep: &RuleSweep) -> bool {
 pub(crate) fn first_batch(sweep: &RuleSweep) -> u32 {
     let capabilities = &sweep.deployment.facts.capabilities;
     let SweepRule { selection, sizes, .. } = &sweep.rule;
-    if !capabilities.deletes_along_range || is_along_index(sweep) {
+    if !capabilities.deletes_along_range || is_along_index(sweep) || sweep.rule.expiry.filter.is_some() {
         return capabilities.first_batch;
     }
     let documents = u32::try_from(selection.document_count / EXAMINED_PER_ID / 2).unwrap_or(u32::MAX);
@@ -231,8 +230,8 @@ mod tests {
             (bounded(false), None, 100 * EXAMINED_PER_ID + 1, None),
             (None, None, 100 * EXAMINED_PER_ID, Some(None)),
             (None, None, 100 * EXAMINED_PER_ID + 1, None),
-            (bounded(true), filter(), 100 * EXAMINED_PER_ID, Some(None)),
-            (bounded(true), filter(), 100 * EXAMINED_PER_ID + 1, None),
+            (bounded(true), filter(), 1, None),
+            (None, filter(), 1, None),
         ] {
             let script = Script::new([dates(), End]);
             let mut sweep = sweep::sweep(&script, 100, &Leases::default(), None);

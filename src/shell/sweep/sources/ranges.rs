@@ -145,7 +145,7 @@ impl<'a> Ranges<'a> {
         Ok(is_older.then_some(older))
     }
 
-    /// Returns the next range by a guess that one count confirms; `None` if there is nothing to guess from, or the guess was wrong.
+    /// Returns the next range by a guess that one count confirms; `None` if nothing can be guessed, or the guess was wrong.
     ///
     /// Behind a router a guess is cheaper: for a sorted find each shard sends as many keys as the whole batch may have
     /// (s/query/cluster_find.cpp), for a count one number (s/commands/cluster_count_cmd.h).

@@ -26,8 +26,8 @@ impl Density {
         Some(Self { scale, distance: width as f64 / documents as f64 })
     }
 
-    /// Returns the last key of a range that follows and holds, if all goes on as before, nearly `max` documents. Returns `None` if
-    /// it would not end before the last key of all.
+    /// Returns the last key of a range that follows and holds nearly `max` documents, if all goes on as before. Returns `None`
+    /// if it would not end before the last key of all.
     pub(super) fn end(&self, begin: &Bson, last: &Bson, max: u64) -> Option<Bson> {
         if max < MIN_DOCUMENTS {
             return None;

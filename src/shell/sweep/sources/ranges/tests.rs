@@ -81,7 +81,7 @@ async fn behind_a_router_one_count_confirms_a_guessed_end_and_a_wrong_guess_is_f
     for is_router in [true, false] {
         let count = |n: i32| Reply(doc! { "n": n });
         let [first, second, third, fourth] = [10_000, 14_000, 18_000, 21_000].map(found_end);
-        // 400 documents in 4,000 ms: a guess is meant to hold 340 of at most 400. One more than that is too many, and none is no end.
+        // 400 documents in 4,000 ms: a guess is meant to hold 340. One more than 400 is too many, and none is no end.
         let (guess, next) = (date(14_000 + 3400), date(17_400 + 3400));
         let (replies, expected, kinds): (Vec<_>, Vec<_>, _) = match is_router {
             true => (
