@@ -135,7 +135,6 @@ async fn the_ends_of_large_batches_are_guessed_where_the_dates_are_dense_gone_an
     let documents: Vec<_> = documents.map(|document| RawDocumentBuf::try_from(&document).unwrap()).collect();
     cluster.fill("c", &documents).await;
     cluster.case.index_on_date("c").await;
-    cluster.router.take_trips("c");
     let report = swept(&cluster, ", batchSize: 400").await;
     assert_eq!((report.ran.code, left(&cluster).await), (Some(0), (6400..6500).collect()), "{report:?}");
     assert_eq!(report.rule(0, "deletedCount"), 6400);

@@ -104,7 +104,7 @@ impl Server {
     }
 }
 
-/// Returns how the collections are sharded by a key; panics with [`HELP`] if it is none of those that are tried.
+/// Returns the shard key that SWEEPER_TEST_ROUTER names, with two chunks; panics with [`HELP`] if it names another one.
 fn sharded(key: &str) -> Sharded {
     let two_days_ago = || Bson::from(DateTime::from_millis(DateTime::now().timestamp_millis() - 2 * 86_400_000));
     match key {

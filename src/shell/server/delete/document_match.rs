@@ -28,9 +28,9 @@ const DOCUMENTS_PER_STATEMENT: usize = 100;
 /// A filter for documents in certain states.
 pub(crate) struct StateFilter {
     pub filter: RawDocumentBuf,
+    /// A predicate that implies the predicate of the rule, and takes its place in the statement; `None` for that of the rule.
+    pub predicate: Option<RawDocumentBuf>,
     pub hint: RawBson,
-    /// Whether the filter has the whole predicate of the rule in it.
-    pub is_whole: bool,
 }
 
 /// Returns the filters of the statements that together name these documents in these states.
@@ -50,33 +50,26 @@ pub(crate) fn filters(
     while begin < documents.len() {
         let chunk = chunk(&documents[begin..], selection);
         let along_index = range.and_then(|range| Some((range.place(&keys[begin..], chunk.len())?, range.hint.clone())));
-        let (documents, filter) = match along_index {
-            Some((IndexPlace { condition, is_whole }, hint)) => {
-                let place = RawDocumentBuf::try_from(&condition)?;
-                let filter = if is_whole { both(&place, &states(RawDocumentBuf::new(), chunk)?)? } else { states(place, chunk)? };
-                (chunk, StateFilter { filter, hint: RawBson::try_from(hint)?, is_whole })
+        match along_index {
+            Some((place, hint)) => {
+                let (bounds, predicate) = match place {
+                    IndexPlace::Bounds(bounds) => (RawDocumentBuf::try_from(&bounds)?, None),
+                    IndexPlace::Part(stretch) => (RawDocumentBuf::new(), Some(RawDocumentBuf::try_from(&stretch.predicate())?)),
+                };
+                filters.push(StateFilter { filter: states(bounds, chunk)?, predicate, hint: RawBson::try_from(hint)? });
             }
             None => {
-                let chunk = if one_by_one { &chunk[..1] } else { chunk };
-                let hint = RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?);
-                let filter = states(by_ids(chunk, selection, one_by_one)?, chunk)?;
-                (chunk, StateFilter { filter, hint, is_whole: false })
+                let length = if one_by_one { 1 } else { chunk.len() };
+                for documents in chunk.chunks(length) {
+                    let filter = states(by_ids(documents, selection, one_by_one)?, documents)?;
+                    let hint = RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?);
+                    filters.push(StateFilter { filter, predicate: None, hint });
+                }
             }
-        };
-        filters.push(filter);
-        begin += documents.len();
+        }
+        begin += chunk.len();
     }
     Ok(filters)
-}
-
-/// Returns a condition that holds if both of these do, whatever names they have in common.
-fn both(first: &RawDocumentBuf, second: &RawDocumentBuf) -> Result<RawDocumentBuf, bson::error::Error> {
-    let mut conditions = RawArrayBuf::new();
-    conditions.push(RawBsonRef::Document(first));
-    conditions.push(RawBsonRef::Document(second));
-    let mut both = RawDocumentBuf::new();
-    both.append(cstr!("$and"), conditions);
-    Ok(both)
 }
 
 /// Returns as many of the first documents of a list as fit into one statement.

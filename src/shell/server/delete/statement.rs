@@ -163,9 +163,9 @@ pub(crate) fn statements<'a>(
         }
         Restriction::States { documents, range } => {
             let filters = document_match::filters(documents, range.as_ref(), selection, one_by_one)?;
-            statements.extend(filters.into_iter().map(|StateFilter { filter, hint, is_whole }| {
-                let statement = statement(StatementFilter::Whole(filter), 0, &hint);
-                if is_whole { Statement { predicate: None, ..statement } } else { statement }
+            statements.extend(filters.into_iter().map(|StateFilter { filter, predicate, hint }| {
+                let of_rule = statement(StatementFilter::Whole(filter), 0, &hint);
+                Statement { predicate: predicate.map(Arc::new).or(of_rule.predicate.clone()), ..of_rule }
             }));
         }
     }

@@ -10,8 +10,6 @@ use std::vec::IntoIter;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use tracing::warn;
 
-use command::millis;
-
 use super::error::ServerError;
 use super::overload::Overload;
 use super::retry::{Retries, retry};
@@ -325,6 +323,10 @@ impl Cursor {
             }
         }
     }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn whole(documents: u64) -> i64 {

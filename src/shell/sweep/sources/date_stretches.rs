@@ -48,9 +48,7 @@ impl<'a> DateStretches<'a> {
     pub(crate) async fn open(sweep: &'a RuleSweep) -> Result<Option<Self>> {
         let SweepRule { selection, expiry, sizes, .. } = &sweep.rule;
         let (documents, batch) = (selection.document_count.max(1), u64::from(sizes.batch.max(1)));
-        // What was archived is deleted in many small statements.
-        let may_examine_all = sweep.archive.is_none() && documents <= batch.saturating_mul(EXAMINED_PER_ID);
-        if !(is_along_index(sweep) || may_examine_all) || expiry.stretch(None, DateTime::MAX).is_none() {
+        if !(is_along_index(sweep) || may_examine_all(sweep)) || expiry.stretch(None, DateTime::MAX).is_none() {
             return Ok(None);
         }
         let field = &expiry.field;
@@ -94,12 +92,20 @@ fn is_along_index(sweep: &RuleSweep) -> bool {
     sweep.rule.selection.index.as_ref().is_some_and(|index| index.bounded)
 }
 
+/// Whether each delete may examine the whole collection. With an archive it may not: every statement for a few archived documents
+/// would do so.
+fn may_examine_all(sweep: &RuleSweep) -> bool {
+    let SweepRule { selection, sizes, .. } = &sweep.rule;
+    sweep.archive.is_none() && selection.document_count <= u64::from(sizes.batch).saturating_mul(EXAMINED_PER_ID)
+}
+
 /// Returns the number of documents of the first batch. Where each batch examines the whole collection, small ones cost as much as
 /// larger ones.
 pub(crate) fn first_batch(sweep: &RuleSweep) -> u32 {
     let capabilities = &sweep.deployment.facts.capabilities;
     let SweepRule { selection, sizes, .. } = &sweep.rule;
-    if !capabilities.deletes_along_range || is_along_index(sweep) || sweep.rule.expiry.filter.is_some() {
+    let has_stretches = capabilities.deletes_along_range && sweep.rule.expiry.stretch(None, DateTime::MAX).is_some();
+    if !has_stretches || is_along_index(sweep) || !may_examine_all(sweep) {
         return capabilities.first_batch;
     }
     let documents = u32::try_from(selection.document_count / EXAMINED_PER_ID / 2).unwrap_or(u32::MAX);
@@ -199,7 +205,8 @@ mod tests {
         for (along_range, index, documents, expected) in [
             (true, None, 1000, 500),
             (true, None, 200_000, 5000),
-            (true, None, 400_000, 6250),
+            (true, None, 500_000, 6250),
+            (true, None, 500_001, 500),
             (true, index, 200_000, 500),
             (false, None, 200_000, 500),
         ] {

@@ -133,25 +133,32 @@ impl DocumentDb {
 /// does by a range next to a second condition on the same field. Observed at version 0.108: the planner walks the index by both
 /// conditions.
 pub(crate) fn is_scan(statement: &Document) -> bool {
-    fn conditions<'a>(query: &'a Document, found: &mut Vec<(&'a str, &'a Bson)>) {
+    let found = conditions(statement);
+    let has_operator = |value: &Bson| value.as_document().is_some_and(|value| value.keys().any(|key| key.starts_with('$')));
+    let is_one_id = found.iter().any(|(key, value)| *key == "_id" && !has_operator(value));
+    let fields: Vec<&str> = found.iter().map(|(key, _)| *key).filter(|key| !key.starts_with('$')).collect();
+    let is_repeated = fields.iter().enumerate().any(|(at, field)| fields[..at].contains(field));
+    !is_one_id && (fields.contains(&"_id") || is_repeated)
+}
+
+/// Returns the conditions of a delete statement that all have to hold, with the fields that they are on. A condition on a type is
+/// left out, because it leads to no index.
+pub(crate) fn conditions(statement: &Document) -> Vec<(&str, &Bson)> {
+    fn add<'a>(query: &'a Document, found: &mut Vec<(&'a str, &'a Bson)>) {
         for (key, value) in query {
             match value {
                 Bson::Array(all) if key == "$and" => {
-                    all.iter().filter_map(Bson::as_document).for_each(|inner| conditions(inner, found));
+                    all.iter().filter_map(Bson::as_document).for_each(|inner| add(inner, found));
                 }
                 value => found.push((key, value)),
             }
         }
     }
     let mut found = Vec::new();
-    statement.get_document("q").iter().for_each(|query| conditions(query, &mut found));
-    let has_operator = |value: &Bson| value.as_document().is_some_and(|value| value.keys().any(|key| key.starts_with('$')));
-    let is_one_id = found.iter().any(|(key, value)| *key == "_id" && !has_operator(value));
-    // A condition on the type leads to no index.
-    found.retain(|(_, value)| !value.as_document().is_some_and(|value| value.contains_key("$type")));
-    let fields: Vec<&str> = found.iter().map(|(key, _)| *key).filter(|key| !key.starts_with('$')).collect();
-    let is_repeated = fields.iter().enumerate().any(|(at, field)| fields[..at].contains(field));
-    !is_one_id && (fields.contains(&"_id") || is_repeated)
+    statement.get_document("q").iter().for_each(|query| add(query, &mut found));
+    let is_type = |value: &Bson| value.as_document().is_some_and(|value| value.keys().eq(["$type"]));
+    found.retain(|(_, value)| !is_type(value));
+    found
 }
 
 /// The parts of a command that the engine evaluates in its own way.

@@ -19,12 +19,12 @@ pub(crate) struct IndexRange {
     pub stretch: Option<Stretch>,
 }
 
-/// A condition that leads to some documents on an index.
+/// What leads to some documents on an index.
 #[derive(Debug, PartialEq)]
-pub(super) struct IndexPlace {
-    pub condition: Document,
-    /// Whether the condition is the whole predicate of the rule as well.
-    pub is_whole: bool,
+pub(super) enum IndexPlace {
+    Bounds(Document),
+    /// A part of the stretch that was read, which is the whole predicate of the rule as well.
+    Part(Stretch),
 }
 
 /// The key of a document on the index. Other types have no key here, because they compare in other ways.
@@ -63,13 +63,10 @@ impl IndexRange {
         if between > first {
             return None;
         }
-        let bounds = || doc! { &self.field: { "$gte": least, "$lte": greatest } };
         match (&self.stretch, least, greatest) {
-            (Some(stretch), IndexKey::Date(from), IndexKey::Date(to)) => {
-                Some(IndexPlace { condition: stretch.part(from, to).predicate(), is_whole: true })
-            }
+            (Some(stretch), IndexKey::Date(from), IndexKey::Date(to)) => Some(IndexPlace::Part(stretch.part(from, to))),
             (None, IndexKey::Date(_), IndexKey::Date(_)) | (None, IndexKey::Id(_), IndexKey::Id(_)) => {
-                Some(IndexPlace { condition: bounds(), is_whole: false })
+                Some(IndexPlace::Bounds(doc! { &self.field: { "$gte": least, "$lte": greatest } }))
             }
             _ => None,
         }
@@ -85,9 +82,9 @@ mod tests {
         let range = IndexRange { field: "at".into(), hint: "at_1".into(), stretch: None };
         let dates = |millis: &[i64]| millis.iter().map(|at| Some(IndexKey::Date(DateTime::from_millis(*at)))).collect::<Vec<_>>();
         let bounds_of = |keys: &[Option<IndexKey>], first| {
-            range.place(keys, first).map(|place| {
-                assert!(!place.is_whole);
-                place.condition
+            range.place(keys, first).map(|place| match place {
+                IndexPlace::Bounds(bounds) => bounds,
+                IndexPlace::Part(part) => panic!("{part:?}"),
             })
         };
         let bounds = |first: i64, last: i64| {

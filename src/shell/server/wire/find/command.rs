@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bson::{Bson, RawArrayBuf, RawDocument, RawDocumentBuf, doc};
 
-use super::{Query, QueryFilter, QueryKind};
+use super::{Query, QueryFilter, QueryKind, millis};
 use crate::base::values::raw::{self, RawValue};
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::ServerError;
@@ -121,8 +121,4 @@ impl QueryFilter {
             Self::Raw(filter) => Ok(Cow::Borrowed(filter)),
         }
     }
-}
-
-pub(super) fn millis(time: Duration) -> i64 {
-    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
