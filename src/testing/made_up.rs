@@ -51,6 +51,7 @@ pub(crate) fn planned(keys: &str, document_count: u64) -> PlannedRule {
     let selection = Selection {
         predicate: doc! { "at": { "$lte": DateTime::from_millis(NOW - 3_600_000) } },
         filter: None,
+        filter_is_indexed: false,
         collation: None,
         variables: Vec::new(),
         folds_ids: false,

@@ -13,7 +13,7 @@ use crate::core::policy::DateFormat;
 /// A range of dates of a rule.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stretch {
-    /// The rule, which has no filter.
+    /// The rule.
     expiry: Expiry,
     /// The first date; `None` for no bound.
     from: Option<DateTime>,
@@ -23,11 +23,10 @@ pub(crate) struct Stretch {
 
 impl Expiry {
     /// Returns the stretch of dates from `from` to `to`, both included, but to the latest date that can have expired at most.
-    /// `None` if the range is empty, or the rule has no stretches: its dates are of another format, or a filter decides as well,
-    /// which other indexes may serve. A dotted field has none either: an index of the DocumentDB engine holds more under it than
-    /// the rule means, and a delete by `_id` does not ask that index.
+    /// `None` if the range is empty, or the rule has no stretches: its dates are of another format. A dotted field has none either:
+    /// an index of the DocumentDB engine holds more under it than the rule means, and a delete by `_id` does not ask that index.
     pub(crate) fn stretch(&self, from: Option<DateTime>, to: DateTime) -> Option<Stretch> {
-        if self.format != DateFormat::Date || self.filter.is_some() || self.not_before_1970 || self.field.contains('.') {
+        if self.format != DateFormat::Date || self.not_before_1970 || self.field.contains('.') {
             return None;
         }
         let to = to.min(self.latest());
@@ -125,9 +124,15 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_decides_in_a_stretch_too() {
+        let rule = Expiry { filter: Some(doc! { "kind": "x" }), ..rule() };
+        let stretch = rule.stretch(Some(at(5)), at(7)).unwrap().predicate();
+        assert_eq!(stretch, doc! { "$and": [{ "at": { "$gte": at(5), "$lte": at(7) } }, { "kind": "x" }] });
+    }
+
+    #[test]
     fn rules_that_more_than_dates_decide_have_no_stretches() {
         for rule in [
-            Expiry { filter: Some(doc! { "kind": "x" }), ..rule() },
             Expiry { format: DateFormat::EpochMillis, ..rule() },
             Expiry { format: DateFormat::ObjectId, ..rule() },
             Expiry { format: DateFormat::Iso8601, ..rule() },

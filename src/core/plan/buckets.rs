@@ -81,6 +81,7 @@ pub fn select(
     };
     let selection = Selection {
         predicate: expiry.predicate(),
+        filter_is_indexed: meta.is_some(),
         filter: meta,
         collation: rule.collation.clone(),
         variables: rule.variables.clone(),

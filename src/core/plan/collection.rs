@@ -74,6 +74,7 @@ fn selection(rule: &Rule, collection: &Collection, figures: &Figures, expiry: &E
     Selection {
         predicate: expiry.predicate(),
         filter: expiry.filter.clone(),
+        filter_is_indexed: expiry.filter.as_ref().is_some_and(|filter| index::may_decide(filter, &rule.variables, collection)),
         collation: rule.collation.clone(),
         variables: rule.variables.clone(),
         folds_ids: rule.collation.is_some() && !index::is_same_collation(rule.collation.as_ref(), collection.collation.as_ref()),

@@ -212,6 +212,7 @@ fn rule_of(
     let selection = Selection {
         predicate: no_array(field),
         filter: None,
+        filter_is_indexed: false,
         collation: None,
         variables: Vec::new(),
         folds_ids: false,

@@ -15,6 +15,8 @@ pub struct Selection {
     pub predicate: Document,
     /// The rule's filter: the part of the predicate that selects documents whether they have expired or not.
     pub filter: Option<Document>,
+    /// Whether an index may decide which documents match the filter, so that a server that trusts the index does not ask them.
+    pub filter_is_indexed: bool,
     pub collation: Option<Document>,
     /// The values of the predicate that stand for environment variables.
     pub variables: Vec<Variable>,

@@ -47,9 +47,10 @@ async fn every_type_is_archived_deleted_and_restored_byte_by_byte(server: &Serve
             case.fill("c", every_type().filter(found).chain([empty])).await;
         } else {
             case.fill("c", every_type()).await;
-            // The server keeps an empty timestamp only when it is written in this way.
+            // The server keeps an empty timestamp only when it is written in this way. The condition has the shard keys of the router.
+            let key = doc! { "_id": 1, "at": empty.get("at"), "tenant": null };
             let written = vec![doc! { "$replaceWith": { "$literal": empty } }];
-            case.collection("c").update_one(doc! { "_id": 1 }, written).upsert(true).await.unwrap();
+            case.collection("c").update_one(key, written).upsert(true).await.unwrap();
         }
         let expired = raw(&case, "c").await;
         case.fill("c", dated(10..15, days(3))).await;
@@ -92,8 +93,9 @@ async fn documents_of_every_size_and_depth_go_or_are_kept_and_named(server: &Ser
     case.fill("c", (0..300).map(|n| large(100 + n, 1))).await;
     let deep = |id: i32, levels, lists| doc! { "_id": id, "at": days(-3), "v": nested(levels, lists) };
     case.fill("c", [deep(10, 30, false), deep(11, 30, true), deep(12, 31, false), deep(13, 31, true), deep(14, 175, true)]).await;
-    // The server compares only the first of two fields with the same name.
-    for (id, inside) in [(15, false), (16, true)] {
+    // The server compares only the first of two fields with the same name. The router of the tests passes only one on.
+    let twins: &[(i32, bool)] = if server.is_router() { &[] } else { &[(15, false), (16, true)] };
+    for &(id, inside) in twins {
         let mut twice = rawdoc! { "x": 1, "x": 2 };
         if inside {
             twice = rawdoc! { "v": [twice] };
@@ -108,9 +110,13 @@ async fn documents_of_every_size_and_depth_go_or_are_kept_and_named(server: &Ser
     case.fill("c", [doc! { "_id": 20, "at": days(-3), "v": vec![true; 300_000] }]).await;
     let report = case.report(&rule(&case, ""), &[]).await;
     assert_eq!(report.ran.code, Some(0), "{report:?}");
-    assert_eq!(case.ids("c").await, id_set([7, 12, 13, 14, 15, 16]), "{report:?}");
+    let kept: Vec<i32> = [7, 12, 13, 14].into_iter().chain(twins.iter().map(|(id, _)| *id)).collect();
+    assert_eq!(case.ids("c").await, id_set(kept.iter().copied()), "{report:?}");
     assert_eq!(report.rule(0, "deletedCount"), 6 + 1 + 300 + 2 + 1, "{report:?}");
-    assert!(report.rule(0, "warnings")[0].as_str().unwrap().starts_with("6 documents kept, and not archived"), "{report:?}");
+    assert!(
+        report.rule(0, "warnings")[0].as_str().unwrap().starts_with(&format!("{} documents kept, and not archived", kept.len())),
+        "{report:?}"
+    );
 }
 
 async fn batches_of_several_statements_go_whole(server: &Server) {

@@ -68,9 +68,20 @@ impl Server {
         }
     }
 
-    /// Leaves out the documents with a value that no index holds.
+    /// Leaves out the documents with a value that no index holds, and those with a list where the shard key has no list.
     pub(crate) fn indexable(&self, documents: &[Document]) -> Vec<Document> {
-        documents.iter().filter(|document| document.values().all(|value| self.indexes(value))).cloned().collect()
+        let is_key = |document: &Document| !(self.shards_by_date() && matches!(document.get("at"), Some(Bson::Array(_))));
+        let is_indexable = |document: &&Document| is_key(document) && document.values().all(|value| self.indexes(value));
+        documents.iter().filter(is_indexable).cloned().collect()
+    }
+
+    pub(crate) fn is_router(&self) -> bool {
+        matches!(self.0, On::Router { .. })
+    }
+
+    /// Whether the date `at` is in the shard key of every collection.
+    pub(crate) fn shards_by_date(&self) -> bool {
+        matches!(&self.0, On::Router { sharded, .. } if sharded.key.contains_key("at"))
     }
 
     /// Creates a case with a new database.

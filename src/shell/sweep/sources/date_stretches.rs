@@ -48,14 +48,19 @@ impl<'a> DateStretches<'a> {
     pub(crate) async fn open(sweep: &'a RuleSweep) -> Result<Option<Self>> {
         let SweepRule { selection, expiry, sizes, .. } = &sweep.rule;
         let (documents, batch) = (selection.document_count.max(1), u64::from(sizes.batch.max(1)));
-        if !(is_along_index(sweep) || may_examine_all(sweep)) || expiry.stretch(None, DateTime::MAX).is_none() {
+        if !has_stretches(sweep) || !(is_along_index(sweep) || may_examine_all(sweep)) {
             return Ok(None);
         }
         let field = &expiry.field;
         let dates = documents.div_ceil(batch).saturating_mul(DATES_PER_BATCH).min(MAX_DATES);
         let rate = (dates as f64 / documents as f64).min(1.0);
-        // A delete examines all dates of its stretch, whichever of the documents have expired by a ttl of their own.
-        let mut stages = vec![doc! { "$match": { field: { "$lte": expiry.latest_key() } } }];
+        // Along the index a delete examines all dates of its stretch, whichever of the documents the rule selects. Without one it
+        // examines the collection, so that as few deletes as possible are to have all that the filter selects.
+        let mut selected = doc! { field: { "$lte": expiry.latest_key() } };
+        if let Some(filter) = expiry.filter.as_ref().filter(|_| !is_along_index(sweep)) {
+            selected = doc! { "$and": [selected, filter.clone()] };
+        }
+        let mut stages = vec![doc! { "$match": selected }];
         if rate < 1.0 {
             stages.push(doc! { "$match": { "$sampleRate": rate } });
         }
@@ -87,6 +92,12 @@ impl<'a> DateStretches<'a> {
     }
 }
 
+/// Whether the rule has stretches, all of whose documents are asked for the filter.
+fn has_stretches(sweep: &RuleSweep) -> bool {
+    let SweepRule { selection, expiry, .. } = &sweep.rule;
+    !selection.filter_is_indexed && expiry.stretch(None, DateTime::MAX).is_some()
+}
+
 /// Whether a delete of a stretch examines only its documents.
 fn is_along_index(sweep: &RuleSweep) -> bool {
     sweep.rule.selection.index.as_ref().is_some_and(|index| index.bounded)
@@ -104,8 +115,7 @@ fn may_examine_all(sweep: &RuleSweep) -> bool {
 pub(crate) fn first_batch(sweep: &RuleSweep) -> u32 {
     let capabilities = &sweep.deployment.facts.capabilities;
     let SweepRule { selection, sizes, .. } = &sweep.rule;
-    let has_stretches = capabilities.deletes_along_range && sweep.rule.expiry.stretch(None, DateTime::MAX).is_some();
-    if !has_stretches || is_along_index(sweep) || !may_examine_all(sweep) {
+    if !(capabilities.deletes_along_range && has_stretches(sweep)) || is_along_index(sweep) || !may_examine_all(sweep) {
         return capabilities.first_batch;
     }
     let documents = u32::try_from(selection.document_count / EXAMINED_PER_ID / 2).unwrap_or(u32::MAX);
@@ -227,8 +237,7 @@ mod tests {
 
         let dates = || Batch((0..3).map(|at| doc! { "at": DateTime::from_millis(at) }).collect());
         let bounded = |bounded| Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded });
-        let filter = || Some(doc! { "kind": "x" });
-        for (index, filter, documents, sample) in [
+        for (index, filter_is_indexed, documents, sample) in [
             (bounded(true), None, MAX_DATES, Some(None)),
             (bounded(true), None, MAX_DATES + 1, Some(Some(MAX_DATES as f64 / (MAX_DATES + 1) as f64))),
             (bounded(true), None, 4 * MAX_DATES, Some(Some(0.25))),
@@ -237,16 +246,22 @@ mod tests {
             (bounded(false), None, 100 * EXAMINED_PER_ID + 1, None),
             (None, None, 100 * EXAMINED_PER_ID, Some(None)),
             (None, None, 100 * EXAMINED_PER_ID + 1, None),
-            (bounded(true), filter(), 1, None),
-            (None, filter(), 1, None),
+            (bounded(true), Some(false), MAX_DATES, Some(None)),
+            (bounded(true), Some(true), 1, None),
+            (None, Some(false), 100 * EXAMINED_PER_ID, Some(None)),
+            (None, Some(true), 1, None),
         ] {
             let script = Script::new([dates(), End]);
             let mut sweep = sweep::sweep(&script, 100, &Leases::default(), None);
-            (sweep.rule.selection.index, sweep.rule.selection.document_count) = (index, documents);
-            (sweep.rule.expiry.filter, sweep.rule.sizes.batch) = (filter, 100);
+            (sweep.rule.selection.index, sweep.rule.selection.document_count) = (index.clone(), documents);
+            sweep.rule.expiry.filter = filter_is_indexed.map(|_| doc! { "kind": "x" });
+            sweep.rule.selection.filter_is_indexed = filter_is_indexed == Some(true);
+            sweep.rule.sizes.batch = 100;
             let opened = DateStretches::open(&sweep).await.unwrap();
             assert_eq!(opened.is_some(), sample.is_some(), "{documents}");
             let Some(mut opened) = opened else { continue };
+            let names_filter = filter_is_indexed.is_some() && index.is_none();
+            assert_eq!(script.sent()[0].to_string().contains("kind"), names_filter, "the dates of all documents along an index");
             let stages = script.sent()[0].get_array("pipeline").unwrap().clone();
             let rate =
                 stages.iter().find_map(|stage| stage.as_document()?.get_document("$match").ok()?.get_f64("$sampleRate").ok());

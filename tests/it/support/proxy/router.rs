@@ -2,8 +2,8 @@
 //!
 //! Played: inserts, updates, deletes, finds, aggregations, counts, cursors, statistics, explain and definitions of sharded and
 //! unsharded collections. So are orphans, the round trips to the shards, and a chunk that moves in the middle of a delete.
-//! Not played: other moves of chunks, stale versions, and a cursor that is closed before its end: all documents of a query are
-//! read at once.
+//! Not played: other moves of chunks, stale versions, two fields of one name in a document, and a cursor that is closed before
+//! its end: all documents of a query are read at once.
 
 mod chunks;
 mod definitions;
@@ -71,6 +71,11 @@ const OF_SETS: [&str; 10] = [
     "lastCommittedOpTime",
     "topologyVersion",
 ];
+
+/// Bytes of documents in a reply.
+///
+/// Source: `FindCommon::kMaxBytesToReturnToClientAtOnce` in db/query/find_common.h, which s/query/cluster_find.cpp obeys.
+const MAX_REPLY: usize = 16 * 1024 * 1024;
 
 /// The end of a command: a reply that the client gets, or a broken connection to a shard.
 type Answer = io::Result<Document>;
@@ -144,7 +149,8 @@ impl Router {
             "getMore" => Ok(self.get_more(&asked)),
             "killCursors" => Ok(self.kill_cursors(&asked)),
             "drop" if asked.sharded.is_some() => self.drop_sharded(&asked).await,
-            "createIndexes" | "dropIndexes" | "collMod" if asked.sharded.is_some() => self.on_all_shards(&asked).await,
+            "createIndexes" if asked.sharded.is_some() => self.create_indexes(&asked).await,
+            "dropIndexes" | "collMod" if asked.sharded.is_some() => self.on_all_shards(&asked).await,
             // The second by cluster_fsync_cmd.cpp.
             "dropDatabase" | "fsync" => self.on_all_shards(&asked).await,
             // The collection was made when it was sharded.
@@ -254,6 +260,13 @@ impl Router {
     /// Splits the next batch off, and keeps the rest under a new number, which is 0 if there is none.
     fn keep(&self, mut found: Vec<Bson>, batch_size: i64) -> (Vec<Bson>, i64) {
         let size = usize::try_from(batch_size).unwrap_or(usize::MAX).min(found.len());
+        let mut bytes = 0;
+        let mut is_within = |document: &Bson| {
+            bytes += document.as_document().and_then(|document| document.to_vec().ok()).map_or(0, |raw| raw.len());
+            bytes <= MAX_REPLY
+        };
+        // A document goes even if it fills a reply by itself.
+        let size = found[..size].iter().position(|document| !is_within(document)).unwrap_or(size).max(1.min(size));
         let rest = found.split_off(size);
         if rest.is_empty() {
             return (found, 0);

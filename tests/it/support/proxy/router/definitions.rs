@@ -6,11 +6,14 @@ use std::sync::{Arc, PoisonError};
 use mongodb::bson::{Bson, Document, doc};
 
 use super::super::Call;
-use super::super::upstream::is_ok;
+use super::super::upstream::{documents, is_ok};
 use super::{Answer, Asked, Router, Sharded};
 
 /// Databases of the cluster itself.
 const OWN: [&str; 3] = ["admin", "config", "local"];
+
+/// Name of the index on the shard key of a new collection.
+const OF_KEY: &str = "shard_key";
 
 impl Router {
     /// Shards every collection that a client makes from now on.
@@ -22,13 +25,17 @@ impl Router {
     /// collection.
     pub(super) async fn shard_if_new(&self, database: &str, name: &str, call: &Call<'_>) -> io::Result<Option<Arc<Sharded>>> {
         let of_new = self.of_new.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // A run makes its own collections by upserts, and those that it restores by inserts with a comment. They are unsharded, as on
+        // a cluster, unless each of these writes names the shard key.
+        let is_of_run = call.name == "update" || call.command.contains_key("comment");
+        let has_key = |sharded: &Sharded| !is_of_run || sharded.key.keys().all(|path| path == "_id");
         let makes_it = match call.name.as_str() {
             "create" => !["viewOn", "timeseries", "capped", "clusteredIndex"].iter().any(|key| call.command.contains_key(key)),
             "insert" | "update" | "createIndexes" => true,
             _ => false,
         };
         let is_own = OWN.contains(&database) || name.starts_with("system.");
-        let Some(sharded) = of_new.filter(|_| makes_it && !is_own) else { return Ok(None) };
+        let Some(sharded) = of_new.filter(|sharded| makes_it && !is_own && has_key(sharded)) else { return Ok(None) };
         let keys = ["collation", "validator", "validationLevel", "validationAction"];
         let options = call.command.iter().filter(|(key, _)| call.name == "create" && keys.contains(&key.as_str()));
         let mut create = doc! { "create": name };
@@ -52,7 +59,7 @@ impl Router {
         let uuid = listed.get_document("info").ok().and_then(|info| info.get("uuid")).cloned();
         let mut options = doc! { "create": &name };
         options.extend(listed.get_document("options").cloned().unwrap_or_default());
-        let index = doc! { "key": &sharded.key, "name": "shard_key", "collation": { "locale": "simple" } };
+        let index = doc! { "key": &sharded.key, "name": OF_KEY, "collation": { "locale": "simple" } };
         for shard in 0..self.shards.len() {
             if shard > 0 {
                 // A sharded collection has one UUID on all shards.
@@ -66,6 +73,21 @@ impl Router {
         self.done(0, doc! { "insert": "collections", "documents": [entry], "$db": "config" }).await?;
         self.shard(&namespace, sharded);
         Ok(())
+    }
+
+    /// Creates indexes on every shard. One on the shard key takes the place of the index that was made with the collection, as if the
+    /// collection had been sharded afterwards.
+    pub(super) async fn create_indexes(&self, asked: &Asked) -> Answer {
+        let key = asked.sharded.as_ref().map(|sharded| &sharded.key);
+        let is_of_key =
+            |index: &Document| index.get_document("key").ok() == key && !index.contains_key("partialFilterExpression");
+        if documents(&asked.command, "indexes").any(is_of_key) {
+            // Refused where the index was replaced before.
+            for shard in 0..self.shards.len() {
+                self.run(shard, &doc! { "dropIndexes": &asked.collection, "index": OF_KEY, "$db": &asked.database }).await?;
+            }
+        }
+        self.on_all_shards(asked).await
     }
 
     /// Runs a command that may not fail.

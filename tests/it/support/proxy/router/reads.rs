@@ -175,20 +175,34 @@ impl Router {
     }
 }
 
+/// Whether a group needs no field of its documents: shards send those fields only that the merging stages need
+/// (`limitFieldsSentFromShardsToMerger` in s/query/cluster_aggregation_planner.cpp).
+fn counts_only(group: &Document) -> bool {
+    group.iter().all(|(name, value)| if name == "_id" { *value == Bson::Null } else { *value == doc! { "$sum": 1 }.into() })
+}
+
+/// Stages that look at one document after another, so that each shard carries them out.
+const OF_ONE_DOCUMENT: [&str; 6] = ["$match", "$project", "$addFields", "$set", "$unset", "$replaceWith"];
+
 /// Returns the stages of an aggregation that each shard carries out, which begin with a condition, and the stages for what the
 /// shards return.
 ///
 /// Source: `distributedPlanLogic` in db/pipeline/document_source_limit.h and document_source_group.cpp.
 fn split(stages: &[Document]) -> (Vec<Document>, Vec<Document>) {
-    let matches = stages.iter().take_while(|stage| stage.contains_key("$match")).count();
-    let (mut of_shard, mut merging) = (stages[..matches].to_vec(), stages[matches..].to_vec());
+    let is_of_one = |stage: &&Document| stage.keys().all(|name| OF_ONE_DOCUMENT.contains(&name.as_str()));
+    let of_one = stages.iter().take_while(is_of_one).count();
+    let (mut of_shard, mut merging) = (stages[..of_one].to_vec(), stages[of_one..].to_vec());
     if of_shard.is_empty() {
         of_shard.push(doc! { "$match": {} });
     }
+    let counts = merging.get(1).and_then(|stage| stage.get_document("$group").ok()).is_some_and(counts_only);
     if let Some(first) = merging.first_mut() {
         let merged = first.get_document("$group").ok().and_then(of_groups);
         if merged.is_some() || first.contains_key("$limit") {
             of_shard.push(first.clone());
+        }
+        if counts {
+            of_shard.push(doc! { "$project": { "_id": 1 } });
         }
         if let Some(merged) = merged {
             *first = doc! { "$group": merged };

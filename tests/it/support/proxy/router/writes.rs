@@ -70,9 +70,25 @@ impl Written {
     }
 }
 
+/// Bytes of the documents in a command that a shard gets.
+///
+/// Source: `BSONObjMaxUserSize` in s/write_ops/batch_write_op.cpp (`wouldMakeBatchesTooBig`).
+const MAX_COMMAND: usize = 16 * 1024 * 1024;
+
+/// Documents that one command inserts.
+struct InsertGroup {
+    shard: usize,
+    /// Sum of the sizes of the documents.
+    bytes: usize,
+    /// Their places in the command of the client.
+    places: Vec<usize>,
+    documents: Vec<Bson>,
+}
+
 /// Kind of a statement of an update.
 enum Update {
-    Operators,
+    /// With the paths that they change.
+    Operators(Vec<String>),
     Pipeline,
     Replacement(Document),
 }
@@ -85,7 +101,7 @@ impl Router {
     pub(super) async fn insert(&self, asked: &Asked) -> Answer {
         let is_ordered = asked.command.get_bool("ordered").unwrap_or(true);
         let mut written = Written::default();
-        let mut groups: Vec<(usize, Vec<usize>, Vec<Bson>)> = Vec::new();
+        let mut groups: Vec<InsertGroup> = Vec::new();
         for (index, document) in documents(&asked.command, "documents").enumerate() {
             let shard = match &asked.sharded {
                 None => 0,
@@ -100,20 +116,25 @@ impl Router {
                     }
                 },
             };
+            let bytes = document.to_vec().map_or(0, |raw| raw.len());
+            let has_room = |group: &&mut InsertGroup| group.shard == shard && group.bytes + bytes < MAX_COMMAND;
             let group = match is_ordered {
-                true => groups.last_mut().filter(|(of, ..)| *of == shard),
-                false => groups.iter_mut().find(|(of, ..)| *of == shard),
+                true => groups.last_mut().filter(has_room),
+                false => groups.iter_mut().find(has_room),
             };
             match group {
-                Some((_, places, documents)) => {
-                    places.push(index);
-                    documents.push(document.clone().into());
+                Some(group) => {
+                    group.places.push(index);
+                    group.documents.push(document.clone().into());
+                    group.bytes += bytes;
                 }
-                None => groups.push((shard, vec![index], vec![document.clone().into()])),
+                None => {
+                    groups.push(InsertGroup { shard, bytes, places: vec![index], documents: vec![document.clone().into()] });
+                }
             }
         }
         let refused = std::mem::take(&mut written.errors);
-        for (shard, places, documents) in groups {
+        for InsertGroup { shard, places, documents, .. } in groups {
             let mut command = asked.command.clone();
             command.insert("documents", documents);
             if let Some(refusal) = written.add(self.run(shard, &command).await?, &places) {
@@ -211,7 +232,8 @@ impl Router {
         Ok(None)
     }
 
-    /// Returns the error of a replacement that would change the shard key of the document which it finds on its shard.
+    /// Returns the error of an update whose operators name a path of the shard key, and of a replacement that would change the key
+    /// of the document which it finds on its shard.
     ///
     /// Source: `_checkRestrictionsOnUpdatingShardKeyAreNotViolated` and `_checkIfWritingToOrphanOrWouldChangeShardKey` in
     /// db/exec/update_stage.cpp.
@@ -221,8 +243,14 @@ impl Router {
         statement: &Document,
         shards: &[usize],
     ) -> io::Result<Option<(i32, &'static str)>> {
-        let (Some(sharded), Update::Replacement(with), [shard]) = (&asked.sharded, kind(statement), shards) else {
-            return Ok(None);
+        let Some(sharded) = &asked.sharded else { return Ok(None) };
+        let (with, shard) = match (kind(statement), shards) {
+            // No test sets one to the value that it has.
+            (Update::Operators(paths), _) if paths.iter().any(|path| sharded.key.contains_key(path)) => {
+                return Ok(Some((31_025, "Shard key update is not allowed without specifying the full shard key in the query")));
+            }
+            (Update::Replacement(with), [shard]) => (with, shard),
+            _ => return Ok(None),
         };
         let filter = statement.get_document("q").cloned().unwrap_or_default();
         let mut find = doc! { "find": &asked.collection, "filter": &filter, "limit": 1, "$db": &asked.database };
@@ -244,7 +272,9 @@ impl Router {
 
 fn kind(statement: &Document) -> Update {
     match statement.get("u") {
-        Some(Bson::Document(with)) if with.keys().next().is_some_and(|name| name.starts_with('$')) => Update::Operators,
+        Some(Bson::Document(with)) if with.keys().next().is_some_and(|name| name.starts_with('$')) => {
+            Update::Operators(with.values().filter_map(Bson::as_document).flat_map(Document::keys).cloned().collect())
+        }
         Some(Bson::Document(with)) => Update::Replacement(with.clone()),
         _ => Update::Pipeline,
     }
