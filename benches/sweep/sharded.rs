@@ -35,7 +35,7 @@ pub(crate) async fn run(args: &Args) {
     ];
     let mut shards = Vec::new();
     for shard in [&first, &second, &third] {
-        shards.push(delayed(shard.port()).await.expect("a port"));
+        shards.push(vec![delayed(shard.port()).await.expect("a port")]);
     }
     let router = Router::new(shards);
     // Thirds of the hashes.

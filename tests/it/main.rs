@@ -198,6 +198,7 @@ mod services {
     mod proxy;
     mod router;
     mod router_trouble;
+    mod shard_failover;
     mod shard_keys;
     mod sharded;
 }

@@ -23,8 +23,9 @@ pub(crate) struct Stretch {
 
 impl Expiry {
     /// Returns the stretch of dates from `from` to `to`, both included, but to the latest date that can have expired at most.
-    /// `None` if the range is empty, or the rule has no stretches: its dates are of another format. A dotted field has none either:
-    /// an index of the DocumentDB engine holds more under it than the rule means, and a delete by `_id` does not ask that index.
+    /// `None` if the range is empty, or the rule has no stretches: its dates are of another format. A dotted field has none
+    /// either: an index of the DocumentDB engine holds more under it than the rule means, and a delete by `_id` does not ask that
+    /// index.
     pub(crate) fn stretch(&self, from: Option<DateTime>, to: DateTime) -> Option<Stretch> {
         if self.format != DateFormat::Date || self.not_before_1970 || self.field.contains('.') {
             return None;

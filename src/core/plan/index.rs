@@ -85,12 +85,12 @@ pub fn of_all(field: &str, collection: &Collection) -> Option<String> {
     shortest.map(|index| index.name.clone())
 }
 
-/// Whether an index may decide which documents match a filter: it has the field of one of its conditions, or is of a kind whose
-/// fields are not known here.
+/// Whether an index may decide which documents match a filter: it has the field of a condition, or is of a kind whose fields are
+/// not known here.
 ///
-/// The DocumentDB engine (0.108, measured) takes what an index holds for the value: `a.b` in an index also stands for a field with
-/// the literal name `a.b`, and 1.5 is a decimal 1.5 by an index, but not by `$in`. A path with a dot counts as indexed, so that an
-/// index that is created during the sweep decides nothing either.
+/// The DocumentDB engine (0.108, measured) takes what an index holds for the value. The key `a.b` of an index also stands for a
+/// field with the literal name `a.b`; a decimal 1.5 is in `{$in: [1.5]}` only by an index. A path with a dot counts as indexed:
+/// an index that is created during the sweep then decides nothing either.
 pub fn may_decide(filter: &Document, variables: &[Variable], collection: &Collection) -> bool {
     let paths = paths::of_filter(filter, variables);
     let is_of_filter = |name: &str| paths.iter().any(|path| name.split('.').next() == Some(&path.path));

@@ -47,7 +47,7 @@ async fn every_type_is_archived_deleted_and_restored_byte_by_byte(server: &Serve
             case.fill("c", every_type().filter(found).chain([empty])).await;
         } else {
             case.fill("c", every_type()).await;
-            // The server keeps an empty timestamp only when it is written in this way. The condition has the shard keys of the router.
+            // The server keeps an empty timestamp only when it is written in this way. The condition has all shard keys.
             let key = doc! { "_id": 1, "at": empty.get("at"), "tenant": null };
             let written = vec![doc! { "$replaceWith": { "$literal": empty } }];
             case.collection("c").update_one(key, written).upsert(true).await.unwrap();

@@ -28,11 +28,18 @@ impl Cluster {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let servers = || SERVERS.get(|| [Mongod::start(&[]), Mongod::start(&[])]);
         let servers = tokio::task::spawn_blocking(servers).await.expect("the servers");
-        let router = Router::new(servers.iter().map(|server| server.port).collect());
-        let proxy = Proxy::start(servers[0].port, Service::Router(Arc::clone(&router))).await;
-        let client = Client::with_uri_str(proxy.uri()).await.expect("a client");
-        let case = Case::at(&proxy.uri(), client, &format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed)));
         let shards = vec![servers[0].client().await, servers[1].client().await];
+        let name = format!("t{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        Self::over(servers.iter().map(|server| vec![server.port]).collect(), shards, &name).await
+    }
+
+    /// Creates a cluster of shards with the ports of their members. The clients lead to them.
+    pub(crate) async fn over(ports: Vec<Vec<u16>>, shards: Vec<Client>, name: &str) -> Self {
+        let first = ports[0][0];
+        let router = Router::new(ports);
+        let proxy = Proxy::start(first, Service::Router(Arc::clone(&router))).await;
+        let client = Client::with_uri_str(proxy.uri()).await.expect("a client");
+        let case = Case::at(&proxy.uri(), client, name);
         Self { case, router, proxy, shards }
     }
 

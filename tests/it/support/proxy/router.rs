@@ -1,7 +1,8 @@
 //! A mongos in front of several mongods, as mongos 6.0 routes; the documents, and what commands do to them, are the mongods' own.
 //!
 //! Played: inserts, updates, deletes, finds, aggregations, counts, cursors, statistics, explain and definitions of sharded and
-//! unsharded collections. So are orphans, the round trips to the shards, and a chunk that moves in the middle of a delete.
+//! unsharded collections. So are orphans, the round trips to the shards, a chunk that moves in the middle of a delete, and
+//! shards that fail over.
 //! Not played: other moves of chunks, stale versions, two fields of one name in a document, and a cursor that is closed before
 //! its end: all documents of a query are read at once.
 
@@ -9,6 +10,7 @@ mod chunks;
 mod definitions;
 mod moves;
 mod reads;
+mod shard;
 mod stats;
 mod writes;
 
@@ -22,16 +24,14 @@ use mongodb::bson::{Bson, DateTime, Document, doc};
 pub(crate) use chunks::Sharded;
 pub(crate) use moves::Move;
 
-use super::upstream::{Upstream, is_ok, whole};
+use self::shard::Shard;
+use super::upstream::{is_ok, whole};
 use super::{Call, errors};
 
 /// The router and what it knows of the cluster. The first shard is the primary shard of every database and has the database
 /// `config`.
 pub(crate) struct Router {
-    /// Ports of the shards.
-    shards: Vec<u16>,
-    /// Connections that no command uses, with the places of their shards.
-    idle: Mutex<Vec<(usize, Upstream)>>,
+    shards: Vec<Shard>,
     /// Sharded collections by their namespaces.
     collections: Mutex<HashMap<String, Arc<Sharded>>>,
     /// Documents of each cursor that are yet to be fetched.
@@ -81,12 +81,13 @@ const MAX_REPLY: usize = 16 * 1024 * 1024;
 type Answer = io::Result<Document>;
 
 impl Router {
-    pub(crate) fn new(shards: Vec<u16>) -> Arc<Self> {
+    /// Creates a router. Each shard has the ports of its members; the first shard is one mongod.
+    pub(crate) fn new(shards: impl IntoIterator<Item = Vec<u16>>) -> Arc<Self> {
+        let shards = shards.into_iter().map(Shard::new).collect();
         let (collections, cursors, moves) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (is_config_hidden, of_new) = (AtomicBool::new(false), Mutex::default());
         let (has_orphans, ahead, trips) = (AtomicBool::new(false), AtomicI64::new(0), Mutex::default());
-        let idle = Mutex::default();
-        Arc::new(Self { shards, idle, collections, cursors, is_config_hidden, of_new, moves, has_orphans, ahead, trips })
+        Arc::new(Self { shards, collections, cursors, is_config_hidden, of_new, moves, has_orphans, ahead, trips })
     }
 
     /// Sets the clock of the router so many milliseconds ahead of those of the shards.
@@ -189,28 +190,9 @@ impl Router {
 
     /// Runs a command on a shard.
     async fn run(&self, shard: usize, command: &Document) -> Answer {
-        let mut upstream = self.connection(shard).await?;
-        let reply = upstream.run(command).await?;
+        let reply = self.shards[shard].run(command).await?;
         self.note(shard, command, &reply);
-        self.keep_connection(shard, upstream);
         Ok(reply)
-    }
-
-    /// Returns a connection to a shard that no other command uses.
-    async fn connection(&self, shard: usize) -> io::Result<Upstream> {
-        let idle = {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = idle.iter().position(|(of, _)| *of == shard);
-            place.map(|place| idle.swap_remove(place).1)
-        };
-        match idle {
-            Some(upstream) => Ok(upstream),
-            None => Upstream::connect(self.shards[shard]).await,
-        }
-    }
-
-    fn keep_connection(&self, shard: usize, upstream: Upstream) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((shard, upstream));
     }
 
     /// Runs a command that opens a cursor on a shard, and reads it to its end; the inner error is the shard's refusal. Every part
@@ -218,9 +200,7 @@ impl Router {
     ///
     /// Source: s/query/async_results_merger.cpp (`scheduleGetMores`, the parameter `batchSize`).
     async fn gather(&self, shard: usize, command: &Document) -> io::Result<Result<Vec<Bson>, Document>> {
-        let mut upstream = self.connection(shard).await?;
-        let mut reply = upstream.run(command).await?;
-        self.note(shard, command, &reply);
+        let mut reply = self.run(shard, command).await?;
         let size = Some(whole(command, "batchSize")).filter(|size| *size > 0);
         let mut found = Vec::new();
         loop {
@@ -232,15 +212,13 @@ impl Router {
             found.extend(batch.iter().cloned());
             let id = whole(cursor, "id");
             if id == 0 {
-                self.keep_connection(shard, upstream);
                 return Ok(Ok(found));
             }
             // Listings have namespaces with a dot of their own.
             let (database, collection) = cursor.get_str("ns").ok().and_then(|ns| ns.split_once('.')).unwrap_or_default();
             let mut more = doc! { "getMore": id, "collection": collection, "$db": database };
             more.extend(size.map(|size| ("batchSize".to_owned(), size.into())));
-            reply = upstream.run(&more).await?;
-            self.note(shard, &more, &reply);
+            reply = self.run(shard, &more).await?;
         }
     }
 

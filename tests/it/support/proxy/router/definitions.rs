@@ -25,8 +25,8 @@ impl Router {
     /// collection.
     pub(super) async fn shard_if_new(&self, database: &str, name: &str, call: &Call<'_>) -> io::Result<Option<Arc<Sharded>>> {
         let of_new = self.of_new.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // A run makes its own collections by upserts, and those that it restores by inserts with a comment. They are unsharded, as on
-        // a cluster, unless each of these writes names the shard key.
+        // A run makes its own collections by upserts, and those that it restores by inserts with a comment. They are unsharded,
+        // as on a cluster, unless each of these writes names the shard key.
         let is_of_run = call.name == "update" || call.command.contains_key("comment");
         let has_key = |sharded: &Sharded| !is_of_run || sharded.key.keys().all(|path| path == "_id");
         let makes_it = match call.name.as_str() {
@@ -75,8 +75,8 @@ impl Router {
         Ok(())
     }
 
-    /// Creates indexes on every shard. One on the shard key takes the place of the index that was made with the collection, as if the
-    /// collection had been sharded afterwards.
+    /// Creates indexes on every shard. One on the shard key takes the place of the index that was made with the collection, as if
+    /// the collection had been sharded afterwards.
     pub(super) async fn create_indexes(&self, asked: &Asked) -> Answer {
         let key = asked.sharded.as_ref().map(|sharded| &sharded.key);
         let is_of_key =

@@ -22,13 +22,18 @@ struct Written {
 }
 
 impl Written {
-    /// Adds the reply of a shard. `places` has the index in the client's command for each index in the shard's. Returns the reply
-    /// if it is an error of the whole command.
+    /// Adds the reply of a shard. `places` has the index in the client's command for each index in the shard's. An error of the
+    /// shard's whole command is an error of its statements; of the first one, if their order counts.
     ///
-    /// Source: s/write_ops/batch_write_op.cpp (`noteBatchResponse`).
-    fn add(&mut self, mut reply: Document, places: &[usize]) -> Option<Document> {
+    /// Source: s/write_ops/batch_write_op.cpp (`noteBatchResponse`, `noteBatchError`).
+    fn add(&mut self, mut reply: Document, places: &[usize], is_ordered: bool) {
         if !is_ok(&reply) {
-            return Some(reply);
+            let code = i32::try_from(whole(&reply, "code")).unwrap_or(0);
+            let failed = if is_ordered { 1 } else { places.len() };
+            for place in places.iter().take(failed) {
+                self.refuse(*place, code, reply.get_str("errmsg").unwrap_or_default());
+            }
+            return;
         }
         self.n += whole(&reply, "n");
         self.modified += whole(&reply, "nModified");
@@ -41,7 +46,6 @@ impl Written {
         self.upserted.extend(documents(&reply, "upserted").map(placed));
         self.errors.extend(documents(&reply, "writeErrors").map(placed));
         self.concern_error = self.concern_error.take().or(reply.remove("writeConcernError"));
-        None
     }
 
     /// Adds an error of a statement that was not sent to any shard.
@@ -137,9 +141,7 @@ impl Router {
         for InsertGroup { shard, places, documents, .. } in groups {
             let mut command = asked.command.clone();
             command.insert("documents", documents);
-            if let Some(refusal) = written.add(self.run(shard, &command).await?, &places) {
-                return Ok(refusal);
-            }
+            written.add(self.run(shard, &command).await?, &places, is_ordered);
             if is_ordered && !written.errors.is_empty() {
                 return Ok(written.reply(false));
             }
@@ -157,13 +159,13 @@ impl Router {
                 Some(sharded) => target_update(sharded, statement),
             };
             let refusal = match shards {
-                Ok(shards) => match self.changed_key(asked, statement, &shards).await? {
-                    Some(refusal) => Some(refusal),
-                    None => match self.send(asked, "updates", statement, &shards, index, &mut written).await? {
-                        Some(refusal) => return Ok(refusal),
-                        None => None,
-                    },
-                },
+                Ok(shards) => {
+                    let refusal = self.changed_key(asked, statement, &shards).await?;
+                    if refusal.is_none() {
+                        self.send(asked, "updates", statement, &shards, index, &mut written).await?;
+                    }
+                    refusal
+                }
                 Err(refusal) => Some(refusal),
             };
             if let Some((code, why)) = refusal {
@@ -190,14 +192,10 @@ impl Router {
                     if let Some(to) = self.next_move(asked, &shards) {
                         // The shard that gets the chunk has carried out the statement by then, and is not asked again.
                         shards.retain(|shard| *shard != to);
-                        if let Some(refusal) = self.send(asked, "deletes", statement, &[to], index, &mut written).await? {
-                            return Ok(refusal);
-                        }
+                        self.send(asked, "deletes", statement, &[to], index, &mut written).await?;
                         self.move_chunk(asked).await?;
                     }
-                    if let Some(refusal) = self.send(asked, "deletes", statement, &shards, index, &mut written).await? {
-                        return Ok(refusal);
-                    }
+                    self.send(asked, "deletes", statement, &shards, index, &mut written).await?;
                 }
                 Err((code, why)) => written.refuse(index, code, why),
             }
@@ -219,21 +217,19 @@ impl Router {
         shards: &[usize],
         index: usize,
         written: &mut Written,
-    ) -> io::Result<Option<Document>> {
+    ) -> io::Result<()> {
         let mut command = asked.command.clone();
         command.insert(list, vec![Bson::Document(statement.clone())]);
         let command = &command;
         let sent = shards.iter().map(async |shard| self.run(*shard, &self.of_owned(asked, *shard, command)).await);
         for reply in try_join_all(sent).await? {
-            if let Some(refusal) = written.add(reply, &[index]) {
-                return Ok(Some(refusal));
-            }
+            written.add(reply, &[index], true);
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// Returns the error of an update whose operators name a path of the shard key, and of a replacement that would change the key
-    /// of the document which it finds on its shard.
+    /// Returns the error of an update whose operators name a path of the shard key, or of a replacement that would change the
+    /// key of the document which it finds on its shard.
     ///
     /// Source: `_checkRestrictionsOnUpdatingShardKeyAreNotViolated` and `_checkIfWritingToOrphanOrWouldChangeShardKey` in
     /// db/exec/update_stage.cpp.
