@@ -229,7 +229,7 @@ impl Router {
     }
 
     /// Returns the error of an update whose operators name a path of the shard key, or of a replacement that would change the
-    /// key of the document which it finds on its shard.
+    /// key of its document.
     ///
     /// Source: `_checkRestrictionsOnUpdatingShardKeyAreNotViolated` and `_checkIfWritingToOrphanOrWouldChangeShardKey` in
     /// db/exec/update_stage.cpp.
