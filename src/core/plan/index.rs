@@ -195,20 +195,19 @@ mod tests {
         }
     }
 
-    fn chosen(keys: &str, specs: &[Document]) -> Result<Option<String>, String> {
+    fn collection(specs: &[Document]) -> Collection {
         let namespace = Namespace { database: "a".into(), collection: "b".into() };
         let indexes = specs.iter().cloned().map(index).collect();
-        let collection = Collection { indexes, ..Collection::new(namespace, CollectionKind::Plain) };
-        choose(&rule(keys), "at", &collection).map(|choice| choice.map(|choice| choice.name))
+        Collection { indexes, ..Collection::new(namespace, CollectionKind::Plain) }
+    }
+
+    fn chosen(keys: &str, specs: &[Document]) -> Result<Option<String>, String> {
+        choose(&rule(keys), "at", &collection(specs)).map(|choice| choice.map(|choice| choice.name))
     }
 
     #[test]
     fn the_oldest_document_of_all_is_found_by_an_index_that_holds_all() {
-        let found = |specs: &[Document]| {
-            let namespace = Namespace { database: "a".into(), collection: "b".into() };
-            let indexes = specs.iter().cloned().map(index).collect();
-            of_all("at", &Collection { indexes, ..Collection::new(namespace, CollectionKind::Plain) })
-        };
+        let found = |specs: &[Document]| of_all("at", &collection(specs));
         let long = doc! {"key": {"at": -1, "x": 1}};
         for other in [
             doc! {"key": {"x": 1, "at": 1}},
@@ -228,9 +227,8 @@ mod tests {
     #[test]
     fn an_index_with_a_field_of_the_filter_may_decide() {
         let decides = |filter: Document, specs: &[Document]| {
-            let namespace = Namespace { database: "a".into(), collection: "b".into() };
-            let indexes = [doc! {"key": {"_id": 1}}, doc! {"key": {"at": 1}}].iter().chain(specs).cloned().map(index).collect();
-            may_decide(&filter, &[], &Collection { indexes, ..Collection::new(namespace, CollectionKind::Plain) })
+            let own = [doc! {"key": {"_id": 1}}, doc! {"key": {"at": 1}}];
+            may_decide(&filter, &[], &collection(&[&own, specs].concat()))
         };
         for filter in
             [doc! {"s": "x"}, doc! {"$or": [{"s": 1}, {"n": 1}]}, doc! {"$nor": [{"s": 1}]}, doc! {"$expr": {"$eq": ["$s", 1]}}]
@@ -328,10 +326,8 @@ mod tests {
     #[test]
     fn a_hint_is_bounded_where_it_begins_with_what_the_rule_asks_for() {
         let of = |keys: &str, key: Document| {
-            let spec = index(doc! { "key": key });
-            let namespace = Namespace { database: "a".into(), collection: "b".into() };
-            let keys = format!("{keys}, hint: '{}'", spec.name);
-            let collection = Collection { indexes: vec![spec], ..Collection::new(namespace, CollectionKind::Plain) };
+            let collection = collection(&[doc! { "key": key }]);
+            let keys = format!("{keys}, hint: '{}'", collection.indexes[0].name);
             choose(&rule(&keys), "at", &collection).map(|choice| choice.map(|choice| (choice.bounded, choice.oldest_first)))
         };
         for (keys, key, expected) in [

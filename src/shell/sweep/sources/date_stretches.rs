@@ -48,16 +48,14 @@ impl<'a> DateStretches<'a> {
     pub(crate) async fn open(sweep: &'a RuleSweep) -> Result<Option<Self>> {
         let SweepRule { selection, expiry, sizes, .. } = &sweep.rule;
         let (documents, batch) = (selection.document_count.max(1), u64::from(sizes.batch.max(1)));
-        if !has_stretches(sweep) || !(is_along_index(sweep) || may_examine_all(sweep)) {
-            return Ok(None);
-        }
+        let Some(examined) = examined(sweep) else { return Ok(None) };
         let field = &expiry.field;
         let dates = documents.div_ceil(batch).saturating_mul(DATES_PER_BATCH).min(MAX_DATES);
         let rate = (dates as f64 / documents as f64).min(1.0);
         // Along the index a delete examines all dates of its stretch, whichever of the documents the rule selects. Without one it
         // examines the collection, so that as few deletes as possible are to have all that the filter selects.
         let mut selected = doc! { field: { "$lte": expiry.latest_key() } };
-        if let Some(filter) = expiry.filter.as_ref().filter(|_| !is_along_index(sweep)) {
+        if let Some(filter) = expiry.filter.as_ref().filter(|_| examined == ExaminedDocuments::All) {
             selected = doc! { "$and": [selected, filter.clone()] };
         }
         let mut stages = vec![doc! { "$match": selected }];
@@ -92,22 +90,29 @@ impl<'a> DateStretches<'a> {
     }
 }
 
-/// Whether the rule has stretches, all of whose documents are asked for the filter.
-fn has_stretches(sweep: &RuleSweep) -> bool {
-    let SweepRule { selection, expiry, .. } = &sweep.rule;
-    !selection.filter_is_indexed && expiry.stretch(None, DateTime::MAX).is_some()
+/// The documents that each delete of a stretch examines.
+#[derive(Clone, Copy, PartialEq)]
+enum ExaminedDocuments {
+    /// The documents of the stretch, along the index.
+    Stretch,
+    /// The whole collection.
+    All,
 }
 
-/// Whether a delete of a stretch examines only its documents.
-fn is_along_index(sweep: &RuleSweep) -> bool {
-    sweep.rule.selection.index.as_ref().is_some_and(|index| index.bounded)
-}
-
-/// Whether each delete may examine the whole collection. With an archive it may not: every statement for a few archived documents
-/// would do so.
-fn may_examine_all(sweep: &RuleSweep) -> bool {
-    let SweepRule { selection, sizes, .. } = &sweep.rule;
-    sweep.archive.is_none() && selection.document_count <= u64::from(sizes.batch).saturating_mul(EXAMINED_PER_ID)
+/// Returns the documents that each delete of a stretch examines. `None` if that is too much, or the rule has no stretches, all of
+/// whose documents are asked for the filter.
+///
+/// With an archive a delete may not examine the whole collection: every statement for a few archived documents would do so.
+fn examined(sweep: &RuleSweep) -> Option<ExaminedDocuments> {
+    let SweepRule { selection, expiry, sizes, .. } = &sweep.rule;
+    if selection.filter_is_indexed || expiry.stretch(None, DateTime::MAX).is_none() {
+        return None;
+    }
+    if selection.index.as_ref().is_some_and(|index| index.bounded) {
+        return Some(ExaminedDocuments::Stretch);
+    }
+    let is_small = selection.document_count <= u64::from(sizes.batch).saturating_mul(EXAMINED_PER_ID);
+    (is_small && sweep.archive.is_none()).then_some(ExaminedDocuments::All)
 }
 
 /// Returns the number of documents of the first batch. Where each batch examines the whole collection, small ones cost as much as
@@ -115,7 +120,7 @@ fn may_examine_all(sweep: &RuleSweep) -> bool {
 pub(crate) fn first_batch(sweep: &RuleSweep) -> u32 {
     let capabilities = &sweep.deployment.facts.capabilities;
     let SweepRule { selection, sizes, .. } = &sweep.rule;
-    if !(capabilities.deletes_along_range && has_stretches(sweep)) || is_along_index(sweep) || !may_examine_all(sweep) {
+    if !capabilities.deletes_along_range || examined(sweep) != Some(ExaminedDocuments::All) {
         return capabilities.first_batch;
     }
     let documents = u32::try_from(selection.document_count / EXAMINED_PER_ID / 2).unwrap_or(u32::MAX);

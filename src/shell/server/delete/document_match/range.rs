@@ -19,9 +19,10 @@ pub(crate) struct IndexRange {
     pub stretch: Option<Stretch>,
 }
 
-/// What leads to some documents on an index.
+/// A condition that leads to some documents along an index.
 #[derive(Debug, PartialEq)]
 pub(super) enum IndexPlace {
+    /// Bounds for the field, next to the predicate of the rule.
     Bounds(Document),
     /// A part of the stretch that was read, which is the whole predicate of the rule as well.
     Part(Stretch),
