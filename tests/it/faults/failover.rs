@@ -23,13 +23,7 @@ const BOUND: Duration = Duration::from_secs(150);
 
 async fn set_of_three() -> (ReplicaSet, Client) {
     let set = tokio::task::spawn_blocking(|| ReplicaSet::start(3, &[])).await.expect("a replica set");
-    // A member that returns must not become the primary again only because it was the first.
-    set.reconfigure(|config| {
-        for member in config.get_array_mut("members").unwrap() {
-            member.as_document_mut().unwrap().insert("priority", 1);
-        }
-    })
-    .await;
+    set.prefer_no_member().await;
     let client = Client::with_uri_str(format!("{}{WATCHFUL}", set.uri())).await.expect("a client");
     (set, client)
 }

@@ -1,20 +1,20 @@
 //! Sweeps of a sharded collection, one of whose shards is a replica set that loses its primary.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::cluster::Cluster;
-use crate::support::faults::{days, heal, pause_deletes, slow_down};
+use crate::support::faults::{days, heal, pause_deletes, slow_down, until_deleted_from};
 use crate::support::mongod::Mongod;
 use crate::support::proxy::router::Sharded;
 use crate::support::replica_set::ReplicaSet;
-use crate::support::sweeper::{Report, id_set};
+use crate::support::sweeper::{Case, Report, id_set};
 use mongodb::Client;
-use mongodb::bson::{Bson, Document, doc};
+use mongodb::bson::{Bson, doc};
 
 const DOCUMENTS: i32 = 900;
 
 /// Documents on the set.
-const ON_SET: u64 = DOCUMENTS as u64 / 2;
+const ON_SET: usize = DOCUMENTS as usize / 2;
 
 /// A cluster of one mongod and a set of three.
 struct Sets {
@@ -29,13 +29,7 @@ impl Sets {
     async fn start() -> Self {
         let servers = || (ReplicaSet::start(3, &[]), Mongod::start(&[]));
         let (set, first) = tokio::task::spawn_blocking(servers).await.expect("the servers");
-        // A member that returns must not become the primary again only because it was the first.
-        set.reconfigure(|config| {
-            for member in config.get_array_mut("members").unwrap() {
-                member.as_document_mut().unwrap().insert("priority", 1);
-            }
-        })
-        .await;
+        set.prefer_no_member().await;
         let client = Client::with_uri_str(set.uri()).await.expect("a client");
         Self { set, client, first }
     }
@@ -64,22 +58,13 @@ impl Sets {
         }
     }
 
-    /// Waits until the set has deleted.
-    async fn until_deleted(&self, cluster: &Cluster) {
-        let c = self.client.database(cluster.case.db.name()).collection::<Document>("c");
-        let begun = Instant::now();
-        while c.count_documents(doc! {}).await.expect("a count") == ON_SET {
-            assert!(begun.elapsed() < Duration::from_secs(60), "nothing was deleted within 60 s");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
-
     /// Returns a sweep during which something happens to the set once it has deleted.
     async fn swept(&mut self, cluster: &Cluster, keys: &str, happens: impl AsyncFnOnce(&mut Self)) -> Report {
         self.slow_down().await;
         let rules = format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, batchSize: 50{keys}}}\n");
         let (report, ()) = tokio::join!(cluster.case.report(&rules, &[]), async {
-            self.until_deleted(cluster).await;
+            let of_set = Case::at(&self.set.uri(), self.client.clone(), cluster.case.db.name());
+            until_deleted_from(&of_set, "c", ON_SET).await;
             happens(self).await;
         });
         report
@@ -132,7 +117,5 @@ async fn a_shard_whose_primary_dies_or_steps_down_is_waited_for() {
             .await;
         // A step-down between two deletes is met by a read, which the router repeats.
         sets.assert_exact(&cluster, &report, &format!("stepped down, {key}{keys}")).await;
-        // The next primary may not be known to a client at once.
-        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }

@@ -53,6 +53,16 @@ impl ReplicaSet {
         }
     }
 
+    /// Gives all members the same priority: one that returns must not become the primary again only because it was the first.
+    pub(crate) async fn prefer_no_member(&self) {
+        self.reconfigure(|config| {
+            for member in config.get_array_mut("members").unwrap() {
+                member.as_document_mut().unwrap().insert("priority", 1);
+            }
+        })
+        .await;
+    }
+
     /// Lets the members elect another primary only when a test tells them to, however long the machine keeps them waiting.
     pub(crate) async fn never_elect(&self) {
         self.reconfigure(|config| {

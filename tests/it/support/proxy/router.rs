@@ -25,7 +25,7 @@ pub(crate) use chunks::Sharded;
 pub(crate) use moves::Move;
 
 use self::shard::Shard;
-use super::upstream::{is_ok, whole};
+use super::upstream::{is_ok, size, whole};
 use super::{Call, errors};
 
 /// The router and what it knows of the cluster. The first shard is the primary shard of every database and has the database
@@ -237,15 +237,15 @@ impl Router {
 
     /// Splits the next batch off, and keeps the rest under a new number, which is 0 if there is none.
     fn keep(&self, mut found: Vec<Bson>, batch_size: i64) -> (Vec<Bson>, i64) {
-        let size = usize::try_from(batch_size).unwrap_or(usize::MAX).min(found.len());
+        let most = usize::try_from(batch_size).unwrap_or(usize::MAX).min(found.len());
         let mut bytes = 0;
-        let mut is_within = |document: &Bson| {
-            bytes += document.as_document().and_then(|document| document.to_vec().ok()).map_or(0, |raw| raw.len());
-            bytes <= MAX_REPLY
+        let mut is_beyond = |document: &Bson| {
+            bytes += document.as_document().map_or(0, size);
+            bytes > MAX_REPLY
         };
         // A document goes even if it fills a reply by itself.
-        let size = found[..size].iter().position(|document| !is_within(document)).unwrap_or(size).max(1.min(size));
-        let rest = found.split_off(size);
+        let fitting = found[..most].iter().position(&mut is_beyond).unwrap_or(most).max(1.min(most));
+        let rest = found.split_off(fitting);
         if rest.is_empty() {
             return (found, 0);
         }

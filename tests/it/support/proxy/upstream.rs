@@ -46,6 +46,11 @@ pub(super) fn whole(document: &Document, key: &str) -> i64 {
     }
 }
 
+/// Returns the size of a document in bytes.
+pub(super) fn size(document: &Document) -> usize {
+    document.to_vec().map_or(0, |bytes| bytes.len())
+}
+
 /// Returns the documents in a list: the statements of a `delete`, the stages of a pipeline, the documents of a batch.
 pub(super) fn documents<'a>(document: &'a Document, key: &str) -> impl Iterator<Item = &'a Document> + use<'a> {
     document.get_array(key).into_iter().flatten().filter_map(Bson::as_document)

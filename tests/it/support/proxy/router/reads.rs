@@ -192,16 +192,17 @@ fn split(stages: &[Document]) -> (Vec<Document>, Vec<Document>) {
     let is_of_one = |stage: &&Document| stage.keys().all(|name| OF_ONE_DOCUMENT.contains(&name.as_str()));
     let of_one = stages.iter().take_while(is_of_one).count();
     let (mut of_shard, mut merging) = (stages[..of_one].to_vec(), stages[of_one..].to_vec());
-    if of_shard.is_empty() {
-        of_shard.push(doc! { "$match": {} });
+    if !of_shard.first().is_some_and(|stage| stage.contains_key("$match")) {
+        of_shard.insert(0, doc! { "$match": {} });
     }
     let counts = merging.get(1).and_then(|stage| stage.get_document("$group").ok()).is_some_and(counts_only);
     if let Some(first) = merging.first_mut() {
         let merged = first.get_document("$group").ok().and_then(of_groups);
-        if merged.is_some() || first.contains_key("$limit") {
+        let is_limit = first.contains_key("$limit");
+        if merged.is_some() || is_limit {
             of_shard.push(first.clone());
         }
-        if counts {
+        if is_limit && counts {
             of_shard.push(doc! { "$project": { "_id": 1 } });
         }
         if let Some(merged) = merged {

@@ -45,8 +45,8 @@ impl Shard {
     /// are sent once.
     pub(super) async fn run(&self, command: &Document) -> io::Result<Document> {
         let name = command.keys().next().map_or("", String::as_str);
-        let retries = if READS.contains(&name) { RETRIES } else { 0 };
-        for attempt in 0.. {
+        let mut retries = if READS.contains(&name) { RETRIES } else { 0 };
+        loop {
             let reply = match self.try_once(command).await {
                 Ok(reply) if is_ok(&reply) || !NO_LONGER_PRIMARY.contains(&whole(&reply, "code")) => return Ok(reply),
                 Ok(reply) => reply,
@@ -54,16 +54,16 @@ impl Shard {
                 Err(cause) => errors::failed(6, "HostUnreachable", &cause.to_string()),
             };
             self.find_primary().await;
-            if attempt == retries {
+            if retries == 0 {
                 return Ok(reply);
             }
+            retries -= 1;
         }
-        unreachable!("the last attempt returns")
     }
 
     async fn try_once(&self, command: &Document) -> io::Result<Document> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let member = self.primary.load(Ordering::Relaxed);
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut upstream = match idle {
             Some(upstream) => upstream,
             None => Upstream::connect(self.members[member]).await?,

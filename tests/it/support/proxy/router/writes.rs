@@ -7,7 +7,7 @@ use mongodb::bson::{Bson, Document, doc};
 use server_model::compare;
 
 use super::super::errors::write_error;
-use super::super::upstream::{documents, is_ok, whole};
+use super::super::upstream::{documents, is_ok, size, whole};
 use super::chunks::demanded;
 use super::{Answer, Asked, Router, Sharded};
 
@@ -120,7 +120,7 @@ impl Router {
                     }
                 },
             };
-            let bytes = document.to_vec().map_or(0, |raw| raw.len());
+            let bytes = size(document);
             let has_room = |group: &&mut InsertGroup| group.shard == shard && group.bytes + bytes < MAX_COMMAND;
             let group = match is_ordered {
                 true => groups.last_mut().filter(has_room),
