@@ -38,6 +38,7 @@ use crate::core::flavor::Capabilities;
 use crate::core::policy::ArchiveTo;
 use crate::core::policy::limits::Limits;
 use crate::core::policy::namespace::Namespace;
+use crate::core::policy::relative::RelativeDate;
 use crate::core::policy::{Expect, Order, Rule};
 
 /// All decisions of one run.
@@ -61,6 +62,8 @@ pub struct PlannedRule {
     pub field: Option<String>,
     /// The instant at or before which a date has expired; `None` if only documents with a ttl of their own expire.
     pub threshold: Option<DateTime>,
+    /// The relative dates in the filters of the policy's rule, with the dates that the filters of `rule` have in their place.
+    pub relative_dates: Vec<RelativeDate>,
     pub decision: Decision,
     /// Warnings, which do not keep the rule from running.
     pub warnings: Vec<String>,
@@ -197,7 +200,8 @@ pub fn plan(run: &RunFacts, targets: Vec<Target>) -> Plan {
     Plan { as_of: run.as_of, rules, strict: run.strict }
 }
 
-fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> PlannedRule {
+fn plan_rule(run: &RunFacts, mut target: Target, run_refusal: Option<&Refusal>) -> PlannedRule {
+    let relative_dates = target.rule.fix_relative_dates(run.as_of);
     let decision = decide(run, &target, run_refusal);
     let warnings = warnings(run, &target, &decision);
     let Target { rule, namespace, seen, .. } = target;
@@ -209,6 +213,7 @@ fn plan_rule(run: &RunFacts, target: Target, run_refusal: Option<&Refusal>) -> P
         },
         collection,
         threshold: expiry::threshold(run.as_of, rule.expire_after_seconds),
+        relative_dates,
         rule,
         namespace,
         decision,

@@ -28,6 +28,7 @@ pub mod paths;
 mod place;
 mod problem;
 mod properties;
+pub mod relative;
 mod rule;
 pub mod schema;
 mod strings;
@@ -129,6 +130,7 @@ pub struct Rule {
     pub expire_after_seconds: Option<u32>,
     /// Root-level name of the field that overrides `expire_after_seconds` for its document.
     pub ttl_field: Option<String>,
+    /// A further predicate. A plan has dates in the place of the relative ones that a policy has.
     pub filter: Option<Document>,
     pub collation: Option<Document>,
     /// The values of filter and collation that stand for environment variables, and may be secret.

@@ -43,7 +43,7 @@ use crate::core::facts::ServerFacts;
 use crate::core::plan::{Guard, Reason, Status};
 use crate::core::policy::Policy;
 use crate::core::policy::RunLimits;
-pub use rule::{DeleteOrder, HeldBy, RuleReport, Strategy, predicate_json};
+pub use rule::{DeleteOrder, HeldBy, RelativeDateReport, RuleReport, Strategy, predicate_json};
 
 /// Version of the report's format: raised when a field changes its meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -85,6 +85,7 @@ pub(crate) fn planned(keys: &str, document_count: u64) -> PlannedRule {
         namespace,
         collection: None,
         threshold: Some(DateTime::from_millis(NOW - 3_600_000)),
+        relative_dates: Vec::new(),
         decision: Decision::Sweep(sweep),
         warnings: Vec::new(),
     }

@@ -4,7 +4,7 @@ use bson::{Bson, Document};
 
 use crate::core::facts::{Collection, CollectionKind, LAST_CHANGE, Scope, TimeSeries};
 use crate::core::plan::buckets::of_meta;
-use crate::core::policy::{DateFormat, Rule};
+use crate::core::policy::{DateFormat, Rule, relative};
 
 /// Wire version of MongoDB 6.0, from which the filter of a partial index may have `$or`, `$in` and a nested `$and`.
 const PARTIAL_OR: i32 = 17;
@@ -56,6 +56,9 @@ pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
         Some(DateFormat::Iso8601) => return Err("strings as dates (`dateFormat`); native TTL knows only BSON dates".into()),
         Some(DateFormat::ObjectId) => return Err("the time inside an ObjectId; native TTL knows only BSON dates".into()),
         Some(DateFormat::Date) | None => {}
+    }
+    if rule.filter.as_ref().is_some_and(relative::has_any) {
+        return Err("a relative date (`$ago`) in the filter; the filter of an index has dates that stay".into());
     }
     let partial = rule.filter.clone();
     let scope = match &collection.kind {

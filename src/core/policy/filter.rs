@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::env::expand;
 use super::place::PathStep;
 use super::problem::{Problems, meant, no_space, unknown_key};
+use super::relative::{self, AGO};
 use super::yaml::Node;
 use super::{Variable, mistaken};
 use crate::base::values::typed;
@@ -21,7 +22,7 @@ pub(super) const FORBIDDEN: [&[&str]; 2] =
 pub(super) const INTERNAL: &str = "$_";
 
 /// Reads a filter: relaxed or canonical Extended JSON (`{at: {$gt: {$date: "2026-01-01T00:00:00Z"}}}`), with the environment
-/// variables in its strings replaced.
+/// variables in its strings replaced. Relative dates stay as they are written.
 ///
 /// Errors: an empty filter, forbidden operators, operators that may not stand at the top, invalid Extended JSON.
 pub(super) fn parse_filter(node: &Node, env: &dyn Fn(&str) -> Option<String>) -> Result<Document, Problems> {
@@ -191,10 +192,12 @@ impl Reading<'_> {
                 }
                 Node::Str(key) if *value == Node::Nothing => no_value(key),
                 Node::Str(key) => {
+                    let wrong = if key == AGO { relative::wrong(value, entries.len(), self.env) } else { None };
                     let value = self.at(PathStep::Value(at), |inside| inside.value(value));
-                    match map.insert(key.clone(), value) {
-                        None => continue,
-                        Some(_) => {
+                    match (map.insert(key.clone(), value), wrong) {
+                        (None, None) => continue,
+                        (None, Some(wrong)) => wrong,
+                        (Some(_), _) => {
                             format!("duplicate key `{key}`: the second would replace the first; join them with `$and`")
                         }
                     }

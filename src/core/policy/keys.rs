@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use chrono::NaiveTime;
+use chrono::{NaiveTime, Weekday, WeekdaySet};
 use chrono_tz::Tz;
 
 use super::holds::{Holds, IN_HOLDS, read_holds};
@@ -13,7 +13,7 @@ use super::key::{AnyKey, Defaulted, Key, Section};
 use super::kinds::{Boolean, ConnectionString, List, Percent, PositiveDuration, Seconds, Text, Whole, Words};
 use super::mapping::Mapping;
 use super::namespace::{Namespace, NamespacePattern};
-use super::nested::{Any, Collation, Filter, Items, Nested, Rules};
+use super::nested::{Any, Collation, Filter, Items, Nested, OneOrMore, Rules};
 use super::window::{self, Window};
 use super::{ArchiveTo, Child, Compression, Connection, DateFormat, Expect, Order, RunLimits, duration, strings};
 use crate::core::flavor::Flavor;
@@ -208,8 +208,9 @@ keys! {
         Key::new("ttlField", Text::new("a root-level field name", r"^(?!_id$)[^$.\u0000][^.\u0000]*$", strings::parse_ttl_field),
         "Field that overrides the expiry for its document, in seconds; -1: never.").examples(&["ttl"]);
 
-    FILTER: Key<Filter> = Key::new("filter", Filter, "A further predicate, ANDed: MongoDB's query language as Extended JSON.")
-        .examples(&["{status: done}", "{createdAt: {$lt: {$date: '2030-01-01T00:00:00Z'}}}"]);
+    FILTER: Key<Filter> = Key::new("filter", Filter,
+        "A further predicate, ANDed: MongoDB's query language as Extended JSON. {$ago: 90d} stands for the date that long before the run's asOf.")
+        .examples(&["{status: done}", "{seenAt: {$lt: {$ago: 90d}}}", "{createdAt: {$lt: {$date: '2030-01-01T00:00:00Z'}}}"]);
 
     COLLATION: Key<Collation> = Key::new("collation", Collation(&Section { title: "", lists: &[IN_COLLATION] }),
         "Rules by which strings in the filter are compared.").examples(&["{locale: en, strength: 2}"]);
@@ -281,10 +282,12 @@ keys! {
     ALLOW_UNKNOWN_TYPES: Key<List<String>> = Key::new("allowUnknownTypes", List(FIELD_PATH),
         "Paths of filter, and of the filter of holds, that may be compared with a type that no document has there. Otherwise a rule is refused if documents may go by that.").examples(&["[legalHold]"]);
 
-    WINDOW: Key<Nested<Window>> = Key::new("window", nested!(IN_WINDOW, read_window),
+    WINDOW: Key<OneOrMore<Window>> = Key::new("window",
+        OneOrMore { section: &Section { title: "", lists: &[IN_WINDOW] }, read: read_window },
         "Delete only between these times of the day. With end before start the window goes over midnight. \
          An hour that daylight saving time skips is in no window.")
-        .examples(&["{start: '01:00', end: '05:00', timezone: Europe/Madrid}"]);
+        .examples(&["{start: '01:00', end: '05:00', timezone: Europe/Madrid}",
+            "[{start: '22:00', end: '06:00'}, {start: '00:00', end: '00:00', days: [sat, sun]}]"]);
 
     ARCHIVE: Key<Nested<ArchiveTo>> = Key::new("archive", nested!(IN_ARCHIVE, read_archive),
         "Write every document out before it is deleted.").examples(&["{directory: /backups/ttl}"]);
@@ -308,6 +311,11 @@ keys! {
 
     TIMEZONE: Defaulted<Text<Tz>> = Key::new("timezone", Text::new("a time zone", "^[A-Za-z0-9_+/-]+$", window::parse_zone),
         "A name of the IANA time zone database.").examples(&["Europe/Madrid", "UTC"]).default(Tz::UTC);
+
+    DAYS: Key<List<Weekday>> =
+        Key::new("days", List(Text::new("a day of the week", "^(mon|tue|wed|thu|fri|sat|sun)$", window::parse_day)),
+        "Days on which the window opens; all by default. With days, one that ends when it starts lasts until the day after.")
+        .examples(&["[sat, sun]"]);
 }
 
 keys! {
@@ -396,9 +404,12 @@ fn read_run(map: &Mapping) -> Option<RunLimits> {
 }
 
 fn read_window(map: &Mapping) -> Option<Window> {
-    let window = Window::new(map.optional(&START)?, map.optional(&END)?, map.value(&TIMEZONE));
-    if window.is_none() {
-        map.problem(&END, "`end`: the same as `start`; expected another time, or no `window` at all");
+    let days = map.optional(&DAYS).map(WeekdaySet::from_iter);
+    let window = Window::new(map.optional(&START)?, map.optional(&END)?, map.value(&TIMEZONE), days);
+    match (&window, days) {
+        (Some(_), _) => {}
+        (None, Some(_)) => map.problem(&DAYS, "`days`: an empty list; expected one such as [sat, sun], or no `days` at all"),
+        (None, None) => map.problem(&END, "`end`: the same as `start`; expected another time, or no `window` at all"),
     }
     window
 }

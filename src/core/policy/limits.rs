@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::keys;
 use super::mapping::Mapping;
-use super::window::Window;
+use super::window::Windows;
 
 /// The limits of one rule; `None` means no limit unless a field says otherwise.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,8 +33,8 @@ pub struct Limits {
     pub max_dirty: Option<f64>,
     /// Time that a query for the oldest document may take; the sweep pauses while it takes longer.
     pub max_head: Option<Duration>,
-    /// Hours of the day in which the rule may delete.
-    pub window: Option<Window>,
+    /// Times of the week in which the rule may delete.
+    pub window: Option<Windows>,
 }
 
 impl Limits {
@@ -52,11 +52,11 @@ impl Limits {
             min_oplog_window: map.optional(&keys::MIN_OPLOG_WINDOW),
             max_dirty: map.optional(&keys::MAX_DIRTY),
             max_head: map.optional(&keys::MAX_HEAD_MS).map(Duration::from_millis),
-            window: map.optional(&keys::WINDOW),
+            window: map.optional(&keys::WINDOW).map(Windows),
         }
     }
 
-    /// Whether an instant is not in the hours in which the rule may delete.
+    /// Whether an instant is not at a time at which the rule may delete.
     pub fn is_window_closed(&self, now: DateTime<Utc>) -> bool {
         self.window.as_ref().is_some_and(|window| !window.contains(now))
     }

@@ -2,6 +2,7 @@
 
 use bson::{Bson, Document};
 
+use super::window::Windows;
 use super::{Policy, Rule, duration};
 
 /// A period that becomes this many times shorter is a slip more often than a wish.
@@ -29,7 +30,7 @@ fn of_rule(before: &Rule, now: &Rule) -> Vec<String> {
         ("`archive`", before.archive.is_some() && now.archive.is_none()),
         ("`maxDeletes`", before.limits.max_deletes.is_some() && now.limits.max_deletes.is_none()),
         ("`maxDeletePercent`", before.limits.max_delete_percent.is_some() && now.limits.max_delete_percent.is_none()),
-        ("`window`", before.limits.window.is_some() && now.limits.window.is_none()),
+        ("`window`, or a part of it,", is_window_lost(before.limits.window.as_ref(), now.limits.window.as_ref())),
         ("`enabled: false`", !before.enabled && now.enabled),
     ];
     let lost = lost.into_iter().filter(|(_, is_lost)| *is_lost).map(|(what, _)| format!("rule `{}`: {what} is gone", now.name));
@@ -39,6 +40,13 @@ fn of_rule(before: &Rule, now: &Rule) -> Vec<String> {
 fn is_filter_lost(before: Option<&Document>, now: Option<&Document>) -> bool {
     match (before, now) {
         (Some(before), Some(now)) => before != now && is_part(&now.into(), &before.into()),
+        (before, now) => before.is_some() && now.is_none(),
+    }
+}
+
+fn is_window_lost(before: Option<&Windows>, now: Option<&Windows>) -> bool {
+    match (before, now) {
+        (Some(before), Some(now)) => now.has_lost_days(before),
         (before, now) => before.is_some() && now.is_none(),
     }
 }
@@ -119,7 +127,10 @@ collections:
   - namespace: app.night
     field: at
     expireAfter: 90d
-    window: {start: '02:00', end: '04:00', timezone: UTC}
+    window:
+      - start: '02:00'
+        end: '04:00'
+        days: [sat]
   - namespace: app.not
     field: at
     expireAfter: 90d
@@ -157,7 +168,7 @@ connection:
         said.dedup();
         let said = said.join("\n");
         for key in ["filter", "holds", "ttlField", "archive", "maxDeletes", "maxDeletePercent", "window", "enabled: false"] {
-            let part = if key == "filter" { ", or a part of it," } else { "" };
+            let part = if ["filter", "window"].contains(&key) { ", or a part of it," } else { "" };
             assert!(said.contains(&format!("`{key}`{part} is gone")), "{key}: {said}");
         }
         assert!(open > valid / 2, "{open} of {valid}");
@@ -191,6 +202,16 @@ connection:
                 "`filter`, or a part of it, is gone",
             ),
             ("expireAfter: 1d, filter: {a: 1, b: 2}", "expireAfter: 1d, filter: {a: 1, c: 2}", ""),
+            (
+                "expireAfter: 1d, window: [{start: '01:00', end: '02:00', days: [sat]}]",
+                "expireAfter: 1d, window: {start: '01:00', end: '02:00'}",
+                "`window`, or a part of it, is gone",
+            ),
+            (
+                "expireAfter: 1d, window: [{start: '01:00', end: '02:00'}, {start: '03:00', end: '04:00'}]",
+                "expireAfter: 1d, window: {start: '01:00', end: '02:00'}",
+                "",
+            ),
         ] {
             let lost = loosened(&rule(before), &rule(now)).join("\n");
             assert!(lost.contains(why) && lost.is_empty() == why.is_empty(), "{before} -> {now}: {lost}");

@@ -142,6 +142,45 @@ impl<T> Kind for Items<T> {
     }
 }
 
+/// A mapping that is read to a `T`, or a list of such mappings.
+pub(super) struct OneOrMore<T> {
+    pub section: &'static Section,
+    pub read: fn(&Mapping) -> Option<T>,
+}
+
+impl<T> OneOrMore<T> {
+    fn one(&self) -> Nested<T> {
+        Nested { section: self.section, read: self.read }
+    }
+
+    fn several(&self) -> Items<T> {
+        Items { section: self.section, read: self.read }
+    }
+}
+
+impl<T> Kind for OneOrMore<T> {
+    type Value = Vec<T>;
+
+    fn read(&self, entry: &Entry) -> Option<Vec<T>> {
+        match entry.node {
+            Node::Seq(_) => self.several().read(entry),
+            _ => self.one().read(entry).map(|one| vec![one]),
+        }
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "anyOf": [self.one().schema(), self.several().schema()] })
+    }
+
+    fn words(&self) -> String {
+        "a mapping, or a list of mappings".to_owned()
+    }
+
+    fn section(&self) -> Option<&'static Section> {
+        Some(self.section)
+    }
+}
+
 /// The list of rules, each of which is read by itself.
 pub(super) struct Rules;
 

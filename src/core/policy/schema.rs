@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::key::{AnyKey, Key};
-use super::{filter, keys};
+use super::key::{AnyKey, Key, Kind};
+use super::kinds::Seconds;
+use super::{filter, keys, relative};
 
 /// Returns the JSON Schema of the policy; the text differs only between versions of sweeper.
 pub fn json_schema() -> String {
@@ -41,6 +42,9 @@ fn definitions() -> Value {
             "propertyNames": {
                 "not": { "anyOf": [{ "enum": filter::FORBIDDEN.concat() }, { "pattern": format!("^{}", filter::INTERNAL.replace('$', r"\$")) }] },
             },
+            "properties": { relative::AGO: Seconds.schema() },
+            "if": { "required": [relative::AGO] },
+            "then": { "maxProperties": 1 },
             "additionalProperties": { "$ref": "#/definitions/query" },
             "items": { "$ref": "#/definitions/query" },
         },

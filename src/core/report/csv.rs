@@ -16,7 +16,10 @@ const OF_RUN: [&str; 6] = ["runId", "command", "dryRun", "asOf", "startedAt", "e
 type NestedCell = (&'static str, fn(&RuleReport) -> String);
 
 /// Values that are no text, number or flat list of them.
-pub(super) const NESTED: [NestedCell; 11] = [
+pub(super) const NESTED: [NestedCell; 12] = [
+    ("relativeDates", |rule| {
+        list(rule.relative_dates.iter().flatten(), |one| format!("{} {} {}={}", one.of, one.path, one.ago, one.date))
+    }),
     ("predicate", |rule| known(rule.predicate.as_ref())),
     ("heldBy", |rule| list(rule.held_by.iter().flatten(), |held| format!("{}={}", held.key, held.count))),
     ("estimate", |rule| list(rule.estimate.iter().flat_map(estimate::named), |(name, value)| format!("{name}={value}"))),

@@ -48,11 +48,12 @@ pub(super) const FIRST: [&str; 15] = [
 pub(super) const LAST: [&str; 3] = ["forecast", "nativeTtl", "neverExpires"];
 
 /// Values that are not compared: they name the rule, are compared one by one, or differ from run to run anyway.
-pub(super) const NOT_COMPARED: [&str; 24] = [
+pub(super) const NOT_COMPARED: [&str; 25] = [
     "name",
     "namespace",
     "warnings",
     "threshold",
+    "relativeDates",
     "predicate",
     "heldBy",
     "wouldDeleteCount",

@@ -24,6 +24,7 @@ use crate::core::plan::outcome::{Children, HeldDocuments, RuleOutcome, Swept};
 use crate::core::plan::verdict::Verdict;
 use crate::core::plan::waits::PausedMs;
 use crate::core::plan::{Decision, Family, PlannedRule, Reason, Selection, StopReason};
+use crate::core::policy::relative::RelativeDate;
 use crate::core::policy::{Holds, Rule, Variable};
 pub use strategy::{DeleteOrder, Strategy};
 
@@ -43,6 +44,9 @@ pub struct RuleReport {
     /// Dates at or before this instant have expired. Null if only documents with a ttl of their own expire, or no server was
     /// asked.
     pub threshold: Option<Instant>,
+    /// The relative dates in the filters of the rule and of its holds, with the dates that they stand for. Null if the filters
+    /// have none, or no server was asked.
+    pub relative_dates: Option<Vec<RelativeDateReport>>,
     /// Condition that a document must match to be deleted, as relaxed Extended JSON; null if nothing could be deleted.
     #[schemars(extend("type" = ["object", "null"]))]
     pub predicate: Option<Value>,
@@ -164,6 +168,36 @@ pub struct RuleReport {
     pub audit: Option<AuditReport>,
 }
 
+/// A relative date in a filter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "relativeDate")]
+pub struct RelativeDateReport {
+    /// The key of the filter: `filter` or `holds.filter`.
+    pub of: String,
+    /// Path of the field that is compared with the date; empty within `$expr`.
+    pub path: String,
+    /// The time before `asOf`, as the policy writes it.
+    pub ago: String,
+    /// `asOf` less this time.
+    pub date: Instant,
+}
+
+impl From<&RelativeDate> for RelativeDateReport {
+    fn from(RelativeDate { of, path, ago, date }: &RelativeDate) -> Self {
+        Self { of: (*of).to_owned(), path: path.clone(), ago: ago.clone(), date: Instant(*date) }
+    }
+}
+
+impl RelativeDateReport {
+    /// Says what the date stands for.
+    pub(super) fn words(&self) -> String {
+        let Self { of, path, ago, date } = self;
+        let place = if path.is_empty() { of.clone() } else { format!("{of}, {path}") };
+        format!("{ago} ago ({place}) is {date}")
+    }
+}
+
 /// A key that holds keep documents by.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -219,6 +253,8 @@ impl RuleReport {
             expire_after_seconds: expire_after_seconds(&planned.rule),
             ttl_field: planned.rule.ttl_field.clone(),
             threshold: planned.threshold.map(Instant),
+            relative_dates: (!planned.relative_dates.is_empty())
+                .then(|| planned.relative_dates.iter().map(RelativeDateReport::from).collect()),
             predicate: selection.map(predicate_json),
             status,
             reason,

@@ -71,6 +71,7 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
             (fact("expires after", lifetime(rule.expire_after_seconds)))
             @if let Some(ttl_field) = &rule.ttl_field { (fact("own ttl in", code(ttl_field))) }
             @if let Some(threshold) = rule.threshold { (fact("threshold", at(threshold))) }
+            @for relative in rule.relative_dates.iter().flatten() { (fact("relative date", html! { (relative.words()) })) }
             @if looked_at || rule.document_count.is_some() { (fact("documents", measured(rule.document_count))) }
             @if looked_at && is_counted(report) {
                 (fact("expired", measured(rule.expired_count)))

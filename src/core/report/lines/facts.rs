@@ -3,7 +3,7 @@
 use crate::base::text::{self, bytes, clean, count, duration, plural};
 use crate::core::plan::order;
 use crate::core::plan::waits::PausedMs;
-use crate::core::report::{DeleteOrder, HeldBy, RuleReport, Strategy, estimate};
+use crate::core::report::{DeleteOrder, HeldBy, RelativeDateReport, RuleReport, Strategy, estimate};
 
 /// Returns what is known of a rule besides the numbers of its row: dates, index, archive, children, holds, cost and pauses.
 /// `title` says which rule it is.
@@ -14,6 +14,7 @@ pub(super) fn of(title: &str, rule: &RuleReport) -> String {
     if let Some(threshold) = rule.threshold {
         facts.push(format!("at or before {threshold}"));
     }
+    facts.extend(rule.relative_dates.iter().flatten().map(RelativeDateReport::words));
     if let Some(ttl_field) = &rule.ttl_field {
         facts.push(format!("or by its own `{ttl_field}`"));
     }
