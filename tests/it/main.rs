@@ -88,6 +88,7 @@ mod expiry {
     mod oracle_names;
     mod oracle_options;
     mod per_document_ttl;
+    mod relative_dates;
     mod time_series;
 }
 

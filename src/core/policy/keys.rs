@@ -101,7 +101,7 @@ keys! {
     REPLICA_SET: Key<Text<String>> = Key::new("replicaSet", STRING, "Name of the replica set.").examples(&["rs0"]);
 
     HOSTS: Key<List<String>> =
-        Key::new("hosts", List(Text::new("`host:port`", r"^(?!.*://)[^@]*[^@\s][^@]*$", strings::parse_host)),
+        Key::new("hosts", List(Text::new("`host:port`", r"^(?!.*://)[^@]*[^@\s][^@]*$", strings::parse_host), 0),
         "Members that the deployment must have; the port is 27017 by default.")
         .examples(&["[db1.example.com:27017]"]);
 }
@@ -209,7 +209,7 @@ keys! {
         "Field that overrides the expiry for its document, in seconds; -1: never.").examples(&["ttl"]);
 
     FILTER: Key<Filter> = Key::new("filter", Filter,
-        "A further predicate, ANDed: MongoDB's query language as Extended JSON. {$ago: 90d} stands for the date that long before the run's asOf.")
+        "A further predicate, ANDed: MongoDB's query language as Extended JSON. {$ago: 90d} is the date 90 days before asOf.")
         .examples(&["{status: done}", "{seenAt: {$lt: {$ago: 90d}}}", "{createdAt: {$lt: {$date: '2030-01-01T00:00:00Z'}}}"]);
 
     COLLATION: Key<Collation> = Key::new("collation", Collation(&Section { title: "", lists: &[IN_COLLATION] }),
@@ -276,10 +276,10 @@ keys! {
     ALLOW_COLLECTION_SCAN: Defaulted<Boolean> = Key::new("allowCollectionScan", Boolean,
         "true: go through more than 1,000,000 documents without an index.").default(false);
 
-    ALLOW_UNKNOWN_FIELDS: Key<List<String>> = Key::new("allowUnknownFields", List(FIELD_PATH),
+    ALLOW_UNKNOWN_FIELDS: Key<List<String>> = Key::new("allowUnknownFields", List(FIELD_PATH, 0),
         "Paths of ttlField and filter that no document needs to have. Otherwise a rule is refused if no document has the field, and documents may go for the lack of it.").examples(&["[legalHold]"]);
 
-    ALLOW_UNKNOWN_TYPES: Key<List<String>> = Key::new("allowUnknownTypes", List(FIELD_PATH),
+    ALLOW_UNKNOWN_TYPES: Key<List<String>> = Key::new("allowUnknownTypes", List(FIELD_PATH, 0),
         "Paths of filter, and of the filter of holds, that may be compared with a type that no document has there. Otherwise a rule is refused if documents may go by that.").examples(&["[legalHold]"]);
 
     WINDOW: Key<OneOrMore<Window>> = Key::new("window",
@@ -296,7 +296,7 @@ keys! {
         "Keep every document while a document of this collection has the same value. Read again at least every ten seconds.")
         .examples(&["{collection: legal.holds, key: tenantId, filter: {active: true}}"]);
 
-    EXCLUDE: Key<List<NamespacePattern>> = Key::new("exclude", List(NAMESPACE_PATTERN),
+    EXCLUDE: Key<List<NamespacePattern>> = Key::new("exclude", List(NAMESPACE_PATTERN, 0),
         "Namespaces that the rule leaves out; only with a `*` in namespace.").examples(&["[tenant_demo.*]"]);
 }
 
@@ -313,8 +313,8 @@ keys! {
         "A name of the IANA time zone database.").examples(&["Europe/Madrid", "UTC"]).default(Tz::UTC);
 
     DAYS: Key<List<Weekday>> =
-        Key::new("days", List(Text::new("a day of the week", "^(mon|tue|wed|thu|fri|sat|sun)$", window::parse_day)),
-        "Days on which the window opens; all by default. With days, one that ends when it starts lasts until the day after.")
+        Key::new("days", List(Text::new("a day of the week", "^(mon|tue|wed|thu|fri|sat|sun)$", window::parse_day), 1),
+        "Days on which the window opens; default: all. With days, end may equal start: 24 hours.")
         .examples(&["[sat, sun]"]);
 }
 
@@ -404,12 +404,10 @@ fn read_run(map: &Mapping) -> Option<RunLimits> {
 }
 
 fn read_window(map: &Mapping) -> Option<Window> {
-    let days = map.optional(&DAYS).map(WeekdaySet::from_iter);
+    let days = if map.has(&DAYS) { Some(WeekdaySet::from_iter(map.optional(&DAYS)?)) } else { None };
     let window = Window::new(map.optional(&START)?, map.optional(&END)?, map.value(&TIMEZONE), days);
-    match (&window, days) {
-        (Some(_), _) => {}
-        (None, Some(_)) => map.problem(&DAYS, "`days`: an empty list; expected one such as [sat, sun], or no `days` at all"),
-        (None, None) => map.problem(&END, "`end`: the same as `start`; expected another time, or no `window` at all"),
+    if window.is_none() {
+        map.problem(&END, "`end`: the same as `start`; expected another time, `days`, or no `window` at all");
     }
     window
 }

@@ -250,15 +250,17 @@ impl Kind for ConnectionString {
     }
 }
 
-/// A list of strings, each of which a parser accepts.
-pub(super) struct List<T>(pub Text<T>);
+/// A list of at least so many strings, each of which a parser accepts.
+pub(super) struct List<T>(pub Text<T>, pub usize);
 
 impl<T> Kind for List<T> {
     type Value = Vec<T>;
 
     fn read(&self, entry: &Entry) -> Option<Vec<T>> {
-        let Node::Seq(items) = entry.node else {
-            return entry.unexpected("a list of strings");
+        let items = match entry.node {
+            Node::Seq(items) if items.len() >= self.1 => items,
+            Node::Seq(_) => return entry.unexpected(&self.words()),
+            _ => return entry.unexpected("a list of strings"),
         };
         let read: Vec<Option<T>> = items
             .iter()
@@ -269,11 +271,16 @@ impl<T> Kind for List<T> {
     }
 
     fn schema(&self) -> Value {
-        json!({ "type": "array", "items": self.0.schema() })
+        let mut schema = json!({ "type": "array", "items": self.0.schema() });
+        if self.1 > 0 {
+            schema["minItems"] = json!(self.1);
+        }
+        schema
     }
 
     fn words(&self) -> String {
-        format!("a list of strings, each {}", self.0.words)
+        let at_least = if self.1 > 0 { format!(" of at least {}", self.1) } else { String::new() };
+        format!("a list{at_least} of strings, each {}", self.0.words)
     }
 }
 

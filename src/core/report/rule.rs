@@ -93,7 +93,7 @@ pub struct RuleReport {
     /// archive, or nothing was swept.
     pub archived_count: Option<u64>,
     /// The run's directory to which documents were archived; for a rule that was not swept, the directory that the policy names.
-    /// Null if the rule has no archive, or its sweep archived nothing.
+    /// Null if the rule has no archive, or its sweep archived neither documents nor children.
     pub archive: Option<String>,
     /// Collections of the children. Null if the rule has none, or no server was asked.
     pub child_namespaces: Option<Vec<String>>,
@@ -392,7 +392,11 @@ fn expire_after_seconds(rule: &Rule) -> i64 {
 fn archive(planned: &PlannedRule, outcome: &RuleOutcome) -> Option<String> {
     let Decision::Sweep(rule) = &planned.decision else { return None };
     match outcome.swept() {
-        Some(swept) => swept.archive.clone().filter(|_| swept.outcome.archived.documents > 0),
+        Some(swept) => {
+            let children = swept.outcome.children.iter().flat_map(|children| &children.collections);
+            let mut archived = children.map(|child| child.archived).chain([swept.outcome.archived]);
+            swept.archive.clone().filter(|_| archived.any(|archived| archived.documents > 0))
+        }
         None => rule.archive.as_ref().map(|to| to.directory.display().to_string()),
     }
 }

@@ -5,7 +5,7 @@ use mongodb::Client;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
 use super::policies::Children;
-use super::values::{amount, id, key, number, object_id, other_date, own_ttl, text};
+use super::values::{amount, id, key, number, object_id, other_date, own_ttl, seen, text};
 use crate::support::corpus::Corpus;
 
 /// The instant of `--as-of`: a fixed one, so that a seed makes the same documents at any time.
@@ -71,11 +71,16 @@ impl Databases {
         if random.u8(0..5) == 0 {
             places.push(files(seed, expiries, random));
         }
-        let holds = (0..random.i32(0..7)).map(|id| doc! { "_id": id, "h": key(random), "active": random.u8(0..3) > 0 }).collect();
+        let until = |random: &mut Rng| DateTime::from_millis(AS_OF_MS - 86_400_000 + random.i64(-1..2));
+        let number = random.i32(0..7);
+        let hold = |id| doc! { "_id": id, "h": key(random), "active": random.u8(0..3) > 0, "until": until(random) };
+        let holds = (0..number).map(hold).collect();
         let mut made = Self { seed, places, expiries, holds, children: Vec::new() };
         if random.u8(0..12) == 0 {
             let malformed = [doc! { "_id": "bad", "active": true }, doc! { "_id": "bad", "h": null, "active": true }];
-            made.holds.push(malformed[random.usize(0..2)].clone());
+            let mut malformed = malformed[random.usize(0..2)].clone();
+            malformed.insert("until", until(random));
+            made.holds.push(malformed);
         }
         made.children = Children::ALL.map(|children| (children, made.children_of(children, random))).into();
         made
@@ -243,7 +248,9 @@ fn measurement(id: usize, expiries: [i64; 2], random: &mut Rng) -> Document {
     let within: Vec<i64> = instants(expiries).into_iter().filter(|at| (0..2_000_000_000_000).contains(at)).collect();
     let at = within[random.usize(0..within.len())] - 60_000 * random.i64(0..3);
     let text = ["x", "y", "done"][random.usize(0..3)];
-    doc! { "at": DateTime::from_millis(at.max(0)), "m": { "s": text }, "v": id as i32 }
+    let mut meta = doc! { "s": text };
+    meta.extend(seen(random).filter(|_| random.bool()).map(|seen| ("seen".to_owned(), seen)));
+    doc! { "at": DateTime::from_millis(at.max(0)), "m": meta, "v": id as i32 }
 }
 
 fn documents(path: &str, format: &str, count: usize, expiries: [i64; 2], random: &mut Rng) -> Vec<Document> {
@@ -272,6 +279,7 @@ fn documents(path: &str, format: &str, count: usize, expiries: [i64; 2], random:
             put("ttl", own_ttl(random).filter(|_| has_ttl));
             put("s", text(random));
             put("n", amount(random));
+            put("seen", seen(random));
             put("d", random.bool().then(|| Bson::from(doc! { "n": random.i32(0..6) })));
             put("k", Some(key(random)).filter(|_| random.u8(0..8) > 0));
             put("num", number(n, random));

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
-use mongodb::bson::{Bson, Document};
+use mongodb::bson::{Bson, DateTime, Document};
 use serde_json::{Value, json};
 
 /// A predicate of a policy.
@@ -17,7 +17,10 @@ pub(super) enum Filter {
     Nor(Vec<Filter>),
 }
 
-/// A condition on the values of one field. Values are numbers, strings and null.
+/// The relative dates of the filters: as a policy writes them, and in milliseconds.
+pub(super) const AGES: [(&str, i64); 4] = [("90d", 7_776_000_000), ("1d", 86_400_000), ("1h30m", 5_400_000), ("0s", 0)];
+
+/// A condition on the values of one field. Values are numbers, strings, null and relative dates.
 #[derive(Debug, Clone)]
 pub(super) enum Test {
     Equals(Value),
@@ -47,7 +50,10 @@ fn test(random: &mut Rng, field: &str, depth: u32) -> Test {
         3..5 => Test::Is("$ne", value(random, field)),
         5 => Test::Is("$eq", value(random, field)),
         // Strings are compared for equality only: how a collation orders them is not for this test.
-        6..8 => Test::Is(["$gt", "$gte", "$lt", "$lte"][random.usize(0..4)], json!(random.i32(0..6))),
+        6..8 => {
+            let value = if is_date(field) { value(random, field) } else { json!(random.i32(0..6)) };
+            Test::Is(["$gt", "$gte", "$lt", "$lte"][random.usize(0..4)], value)
+        }
         8 => Test::Among("$in", (0..random.usize(1..4)).map(|_| value(random, field)).collect()),
         9 => Test::Among("$nin", (0..random.usize(1..4)).map(|_| value(random, field)).collect()),
         10 => Test::Exists(random.bool()),
@@ -65,9 +71,15 @@ fn value(random: &mut Rng, field: &str) -> Value {
         0 => Value::Null,
         1 => json!(random.i32(0..6)),
         2 => json!("done"),
+        _ if is_date(field) => json!({ "$ago": AGES[random.usize(0..AGES.len())].0 }),
         _ if field.ends_with('n') => json!(random.i32(0..6)),
         _ => json!(["x", "y", "done", "X"][random.usize(0..4)]),
     }
+}
+
+/// Whether a field holds dates next to values of other types.
+fn is_date(field: &str) -> bool {
+    field.ends_with("seen")
 }
 
 impl Filter {
@@ -82,13 +94,13 @@ impl Filter {
         }
     }
 
-    /// Whether the filter selects a document; `folds` where the rule's collation ignores the case of strings.
-    pub(super) fn selects(&self, document: &Document, folds: bool) -> bool {
+    /// Whether the filter selects a document.
+    pub(super) fn selects(&self, document: &Document, by: Comparing) -> bool {
         match self {
-            Self::Field(field, test) => test.holds(&values(document, field), folds),
-            Self::And(filters) => filters.iter().all(|filter| filter.selects(document, folds)),
-            Self::Or(filters) => filters.iter().any(|filter| filter.selects(document, folds)),
-            Self::Nor(filters) => !filters.iter().any(|filter| filter.selects(document, folds)),
+            Self::Field(field, test) => test.holds(&values(document, field), by),
+            Self::And(filters) => filters.iter().all(|filter| filter.selects(document, by)),
+            Self::Or(filters) => filters.iter().any(|filter| filter.selects(document, by)),
+            Self::Nor(filters) => !filters.iter().any(|filter| filter.selects(document, by)),
         }
     }
 
@@ -101,16 +113,16 @@ impl Filter {
         }
     }
 
-    /// Adds the types of the values that are compared under a negation, by field.
-    pub(super) fn negated_types(&self, is_negated: bool, found: &mut BTreeSet<(String, &'static str)>) {
+    /// Adds the types of the values that are compared where the whole filter is guarded, or under a negation, by field.
+    pub(super) fn guarded_types(&self, is_guarded: bool, found: &mut BTreeSet<(String, &'static str)>) {
         match self {
             Self::Field(field, test) => {
-                if is_negated || test.is_negation() {
+                if is_guarded || test.is_negation() {
                     found.extend(test.values().iter().filter_map(|value| Some((field.clone(), type_of(value)?))));
                 }
             }
-            Self::And(filters) | Self::Or(filters) => filters.iter().for_each(|filter| filter.negated_types(is_negated, found)),
-            Self::Nor(filters) => filters.iter().for_each(|filter| filter.negated_types(true, found)),
+            Self::And(filters) | Self::Or(filters) => filters.iter().for_each(|filter| filter.guarded_types(is_guarded, found)),
+            Self::Nor(filters) => filters.iter().for_each(|filter| filter.guarded_types(true, found)),
         }
     }
 }
@@ -127,13 +139,13 @@ impl Test {
     }
 
     /// Whether the condition holds for the values of a field; a missing field has none.
-    fn holds(&self, values: &[&Bson], folds: bool) -> bool {
+    fn holds(&self, values: &[&Bson], by: Comparing) -> bool {
         let equals = |value: &Value| match value {
             Value::Null => values.is_empty() || values.iter().any(|found| matches!(found, Bson::Null)),
-            _ => values.iter().any(|found| compare(found, value, folds) == Some(Ordering::Equal)),
+            _ => values.iter().any(|found| by.compare(found, value) == Some(Ordering::Equal)),
         };
         let ordered = |value: &Value, wanted: &[Ordering]| {
-            values.iter().any(|found| compare(found, value, folds).is_some_and(|order| wanted.contains(&order)))
+            values.iter().any(|found| by.compare(found, value).is_some_and(|order| wanted.contains(&order)))
         };
         match self {
             Self::Equals(value) | Self::Is("$eq", value) => equals(value),
@@ -145,7 +157,7 @@ impl Test {
             Self::Among("$in", all) => all.iter().any(equals),
             Self::Among(_, all) => !all.iter().any(equals),
             Self::Exists(exists) => values.is_empty() != *exists,
-            Self::Not(test) => !test.holds(values, folds),
+            Self::Not(test) => !test.holds(values, by),
             Self::Is(operator, _) => panic!("{operator}"),
         }
     }
@@ -193,15 +205,30 @@ pub(super) fn values<'a>(document: &'a Document, path: &str) -> Vec<&'a Bson> {
     }
 }
 
-/// Compares a value with one of a filter; `None` if they are of different types.
-fn compare(found: &Bson, value: &Value, folds: bool) -> Option<Ordering> {
-    match value {
-        Value::Number(number) => self::number(found)?.partial_cmp(&number.as_f64()?),
-        Value::String(text) => {
-            let found = found.as_str()?;
-            Some(if folds { found.to_lowercase().cmp(&text.to_lowercase()) } else { found.cmp(text) })
+/// What comparisons depend on besides the values.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Comparing {
+    /// Whether the rule's collation ignores the case of strings.
+    pub folds: bool,
+    /// The instant of the run.
+    pub as_of: DateTime,
+}
+
+impl Comparing {
+    /// Compares a value with one of a filter; `None` if they are of different types.
+    fn compare(self, found: &Bson, value: &Value) -> Option<Ordering> {
+        match value {
+            Value::Number(number) => self::number(found)?.partial_cmp(&number.as_f64()?),
+            Value::String(text) => {
+                let found = found.as_str()?;
+                Some(if self.folds { found.to_lowercase().cmp(&text.to_lowercase()) } else { found.cmp(text) })
+            }
+            Value::Object(relative) => {
+                let (_, age) = AGES.into_iter().find(|(text, _)| relative["$ago"] == *text)?;
+                Some(found.as_datetime()?.timestamp_millis().cmp(&(self.as_of.timestamp_millis() - age)))
+            }
+            _ => None,
         }
-        _ => None,
     }
 }
 
@@ -219,6 +246,7 @@ fn type_of(value: &Value) -> Option<&'static str> {
     match value {
         Value::Number(_) => Some("number"),
         Value::String(_) => Some("string"),
+        Value::Object(_) => Some("date"),
         _ => None,
     }
 }
@@ -227,6 +255,7 @@ fn type_of(value: &Value) -> Option<&'static str> {
 pub(super) fn has_type(document: &Document, path: &str, kind: &str) -> bool {
     values(document, path).iter().any(|value| match kind {
         "number" => number(value).is_some(),
+        "date" => value.as_datetime().is_some(),
         _ => value.as_str().is_some(),
     })
 }

@@ -7,9 +7,9 @@ use chrono::DateTime as Rfc3339;
 use mongodb::bson::{Bson, DateTime, Document, RawDocumentBuf};
 
 use super::databases::{Databases, Kind, Place};
-use super::filters::{has_type, number, values};
+use super::filters::{Comparing, has_type, number, values};
 use super::open;
-use super::policies::{Children, Policy, Rule, selects};
+use super::policies::{Children, Counted, Policy, Rule, selects};
 use crate::support::reference::{Ttl, earliest, has_expired, least, own_ttl};
 
 /// Documents as the server stores them, by the bytes of their `_id`s.
@@ -221,7 +221,9 @@ impl Oracle<'_> {
                 if least(document, path, |value| number(value).filter(|n| !is_of_unit(*n))).is_some() {
                     return None;
                 }
-                let ms = least(document, path, |value| number(value).map(|n| if is_seconds { n * 1000.0 } else { n }))?;
+                // An infinity is no date.
+                let finite = |value: &Bson| number(value).filter(|n| n.is_finite());
+                let ms = least(document, path, |value| finite(value).map(|n| if is_seconds { n * 1000.0 } else { n }))?;
                 Some(ms.ceil() as i128)
             }
         }
@@ -236,12 +238,13 @@ impl Oracle<'_> {
 
     fn selects(&self, document: &Document, kind: Kind) -> bool {
         let Some(filter) = &self.rule.filter else { return true };
+        let by = Comparing { folds: self.rule.folds, as_of: self.as_of };
         match kind {
             Kind::TimeSeries => {
                 let meta = document.get("meta").cloned();
-                filter.selects(&meta.map(|meta| ("m".to_owned(), meta)).into_iter().collect(), self.rule.folds)
+                filter.selects(&meta.map(|meta| ("m".to_owned(), meta)).into_iter().collect(), by)
             }
-            _ => filter.selects(document, self.rule.folds),
+            _ => filter.selects(document, by),
         }
     }
 
@@ -251,7 +254,12 @@ impl Oracle<'_> {
         if holds.collection.ends_with("noHolds") {
             return None;
         }
-        let counts = |hold: &&Document| !holds.only_active || matches!(hold.get_bool("active"), Ok(true));
+        let day_before = DateTime::from_millis(self.as_of.timestamp_millis() - 86_400_000);
+        let counts = |hold: &&Document| match holds.counted {
+            Counted::All => true,
+            Counted::Active => matches!(hold.get_bool("active"), Ok(true)),
+            Counted::OfLastDay => hold.get_datetime("until").is_ok_and(|until| *until > day_before),
+        };
         let keys =
             self.databases.holds.iter().filter(counts).map(|hold| hold.get("h").filter(|key| **key != Bson::Null).cloned());
         keys.collect()
@@ -307,10 +315,10 @@ impl Oracle<'_> {
         found
     }
 
-    /// Whether a value is compared under a negation with a type that no document has in the field.
+    /// Whether a value is compared with a type that no document has in the field: under a negation or, by a strict run, at all.
     fn has_unknown_type(&self, documents: &[(Vec<u8>, Document)]) -> bool {
         let mut compared = BTreeSet::new();
-        self.rule.filter.iter().for_each(|filter| filter.negated_types(false, &mut compared));
+        self.rule.filter.iter().for_each(|filter| filter.guarded_types(self.policy.line.strict, &mut compared));
         let is_found = |field: &str, kind: &str| {
             let path = field.strip_prefix("m.").map_or_else(|| field.to_owned(), |rest| format!("meta.{rest}"));
             documents.iter().any(|(_, document)| has_type(document, &path, kind))

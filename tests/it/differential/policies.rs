@@ -40,7 +40,16 @@ pub(super) struct Rule {
 #[derive(Debug, Clone)]
 pub(super) struct Holds {
     pub collection: String,
-    pub only_active: bool,
+    pub counted: Counted,
+}
+
+/// The holds that count.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Counted {
+    All,
+    Active,
+    /// Those that lasted until less than a day before the instant of the run.
+    OfLastDay,
 }
 
 /// The children of a rule, in the database of holds.
@@ -189,7 +198,7 @@ fn rule(databases: &Databases, number: usize, archives: &str, random: &mut Rng) 
         86_400 if random.bool() => keys.insert("expireAfter".to_owned(), json!("1d")),
         _ => keys.insert("expireAfterSeconds".to_owned(), json!(expire_after)),
     };
-    let fields: &[&str] = if is_series { &["m.s"] } else { &["s", "n", "d.n", "s", "n", "legal"] };
+    let fields: &[&str] = if is_series { &["m.s", "m.seen"] } else { &["s", "n", "d.n", "s", "n", "legal", "seen", "seen"] };
     let filter = one_in(random, 2).then(|| filter(random, fields, 2));
     let is_first = !is_glob && place.namespace() == databases.places[0].namespace();
     let is_bucket = place.name == "fs.files";
@@ -216,16 +225,18 @@ fn rule(databases: &Databases, number: usize, archives: &str, random: &mut Rng) 
     }
     let holds = (!is_series && one_in(random, 5)).then(|| Holds {
         collection: format!("{others}.{}", if one_in(random, 12) { "noHolds" } else { "holds" }),
-        only_active: random.bool(),
+        counted: [Counted::All, Counted::Active, Counted::OfLastDay][random.usize(0..3)],
     });
     let orphans = children.is_some() && holds.is_none() && one_in(random, 3);
     if orphans {
         keys.insert("orphans".to_owned(), json!(true));
     }
-    if let Some(Holds { collection, only_active }) = &holds {
+    if let Some(Holds { collection, counted }) = &holds {
         let mut value = json!({ "collection": collection, "key": { "of": "k", "in": "h" } });
-        if *only_active {
-            value["filter"] = json!({ "active": true });
+        match counted {
+            Counted::All => {}
+            Counted::Active => value["filter"] = json!({ "active": true }),
+            Counted::OfLastDay => value["filter"] = json!({ "until": { "$gt": { "$ago": "1d" } } }),
         }
         keys.insert("holds".to_owned(), value);
     }

@@ -3,10 +3,10 @@
 use fastrand::Rng;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::spec::BinarySubtype;
-use mongodb::bson::{Binary, Bson, DateTime, doc};
+use mongodb::bson::{Binary, Bson, DateTime, Timestamp, doc};
 
 use super::databases::AS_OF_MS;
-use super::filters;
+use super::filters::{self, AGES};
 use crate::support::corpus::scalars;
 
 /// Returns an `_id`; no two of different `n` are equal numbers.
@@ -118,6 +118,23 @@ pub(super) fn amount(random: &mut Rng) -> Option<Bson> {
         5 => vec![Bson::from(n), Bson::from("x")].into(),
         6 => "3".into(),
         _ => n.into(),
+    })
+}
+
+/// Returns a second date of a document, around those of relative dates, or a value of another type.
+pub(super) fn seen(random: &mut Rng) -> Option<Bson> {
+    let date = |random: &mut Rng| DateTime::from_millis(AS_OF_MS - AGES[random.usize(0..AGES.len())].1 + random.i64(-1..2));
+    Some(match random.u8(0..12) {
+        0 => return None,
+        1 => Bson::Null,
+        2 => "done".into(),
+        3 => random.i32(0..6).into(),
+        4 => Bson::Timestamp(Timestamp { time: 1_000_000_000, increment: 1 }),
+        5 => vec![Bson::from(date(random)), Bson::from(date(random))].into(),
+        6 => vec![Bson::from("x"), Bson::from(date(random))].into(),
+        7 => object_id(AS_OF_MS, 1).into(),
+        8 => vec![Bson::from(vec![Bson::from(date(random))])].into(),
+        _ => date(random).into(),
     })
 }
 

@@ -63,6 +63,31 @@ async fn the_time_zone_decides() {
 }
 
 #[tokio::test]
+async fn one_of_several_windows_is_enough_on_its_days() {
+    let now = Utc::now();
+    let day = |days: i64| (now + TimeDelta::days(days)).format("%a").to_string().to_lowercase();
+    // The windows go over midnight at some hour of the day, so that they belong to today or to yesterday.
+    let both = format!("days: [{}, {}]", day(0), day(-1));
+    let (open, shut) = (window(-3600, 3600), window(7200, 10_800));
+    let on = |window: &str, days: &str| window.replace('}', &format!(", {days}}}"));
+    let other = format!("days: [{}, {}]", day(2), day(3));
+    for (windows, code) in [
+        (format!("[{shut}, {open}]"), 0),
+        (format!("[{shut}, {}]", on(&open, &both)), 0),
+        (format!("[{}, {shut}]", on(&open, &other)), 4),
+        (on(&open, &both), 0),
+        (on(&open, &other), 4),
+        (format!("[{shut}]"), 4),
+    ] {
+        let case = filled(&["c"]).await;
+        let rule = format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, window: {windows}}}\n");
+        let swept = case.report(&rule, &[]).await;
+        assert_eq!(swept.ran.code, Some(code), "{windows}: {swept:?}");
+        assert_eq!(case.ids("c").await, if code == 0 { id_set(100..103) } else { id_set(0..103) }, "{windows}");
+    }
+}
+
+#[tokio::test]
 async fn a_window_that_closes_during_the_run_ends_it_as_partial() {
     let case = filled(&["c"]).await;
     let rule =

@@ -79,7 +79,12 @@ fn candidates(schema: &Value, node: &Value, path: &[String], policy: &Value, fou
             found.push(Candidate { path: path.clone(), policy: policy.clone(), changed: with(policy, &path, value) });
         }
         let is_list = property["items"].is_object();
-        let inner = if is_list { resolve(schema, &property["items"]) } else { property };
+        let inner = match property["anyOf"].get(0) {
+            _ if is_list => resolve(schema, &property["items"]),
+            // A mapping, or a list of such mappings.
+            Some(one) if one["properties"].is_object() => one,
+            _ => property,
+        };
         if inner["properties"].is_object() {
             let example = property["examples"].get(0).map(|example| with(policy, &path, example.clone()));
             let below = if is_list { [path, vec!["0".to_owned()]].concat() } else { path };
@@ -178,6 +183,10 @@ fn what_the_parser_takes_is_valid() {
             "expireAfter: 1d\n    maxHeadMs: 1",
             "expireAfter: 1d\n    window: {start: '22:00', end: '02:00:30'}",
             "expireAfter: 1d\n    window: {start: '22:00', end: '${NOT_SET:-23:00}', timezone: Etc/GMT+5}",
+            "expireAfter: 1d\n    window: {start: '00:00', end: '00:00', days: [sat, '${DAY:-sun}']}",
+            "expireAfter: 1d\n    window: [{start: '00:00', end: '01:00'}, {start: '05:00', end: '06:00', days: [mon]}]",
+            "expireAfter: 1d\n    filter: {seen: {$not: {$gt: {$ago: '${KEEP}'}}}, a: {$in: [{$ago: 1h30m}, {$ago: 0s}]}}",
+            "expireAfter: 1d\n    filter: {$expr: {$lt: [$seen, {$ago: 90d}]}}\n    holds: {collection: h, key: k, filter: {at: {$ago: 1d}}}",
             "expireAfter: 1d\n    hint: $x_1",
             "expireAfter: 1d\n    allowUnknownFields: [legalHold, meta.0.held]",
             "expireAfter: 1d\n    allowUnknownFields: []",
@@ -285,6 +294,19 @@ fn what_is_wrong_is_refused_by_both() {
         "window: {start: '1:00', end: '05:00'}",
         "window: {start: '01:00', end: '24:00'}",
         "window: {start: 100, end: '05:00'}",
+        "window: {start: '01:00', end: '05:00', days: []}",
+        "window: {start: '01:00', end: '05:00', days: sat}",
+        "window: {start: '01:00', end: '05:00', days: [Saturday]}",
+        "window: []",
+        "window: ['01:00-05:00']",
+        "window: [{start: '01:00', end: '05:00'}, {start: '01:00'}]",
+        "filter: {$ago: 90d}",
+        "filter: {seen: {$lt: {$ago: 90}}}",
+        "filter: {seen: {$lt: {$ago: 90 days}}}",
+        "filter: {seen: {$lt: {$ago: -1d}}}",
+        "filter: {seen: {$lt: {$ago: 1d, $gt: 5}}}",
+        "filter: {$or: [{seen: {$in: [{$ago: [1d]}]}}]}",
+        "holds: {collection: h, key: k, filter: {seen: {$gt: {$ago: 1y}}}}",
         "window: {start: '01:00', end: '05:00', zone: UTC}",
         "window: {start: '01:00', end: '05:00', timezone: 'Madrid time'}",
         "archive: /x",

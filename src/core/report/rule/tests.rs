@@ -3,9 +3,10 @@ use std::time::Duration as Time;
 use super::*;
 use crate::core::plan::fields::UnknownField;
 use crate::core::plan::findings::CountObstacle;
-use crate::core::plan::outcome::{Archived, End, Outcome, Stopped, Swept};
+use crate::core::plan::outcome::{Archived, ChildCollection, End, Outcome, Stopped, Swept};
 use crate::core::plan::waits::Wait;
 use crate::core::plan::{Approved, Guard, Refusal, SkipReason};
+use crate::core::policy::namespace::Namespace;
 use crate::testing::made_up::{self, counted, not_swept, planned, swept, with_obstacle};
 
 fn of(planned: &PlannedRule, findings: &Findings, outcome: RuleOutcome) -> RuleReport {
@@ -176,6 +177,17 @@ fn the_archive_is_the_runs_after_a_sweep_and_the_policys_before() {
     assert_eq!((after.archive.as_deref(), after.archived_count), (Some("/backup/run"), Some(5)));
     assert!(after.warnings[0].starts_with("2 documents archived and not deleted"), "{:?}", after.warnings);
     outcome.outcome.archived = Archived::default();
+    let orphans = ChildCollection {
+        namespace: Namespace { database: "app".into(), collection: "d".into() },
+        deleted: 2,
+        orphans: 2,
+        uncertain: false,
+        archived: Archived { documents: 2, incomparable: 0 },
+    };
+    let children = Some(Children { collections: vec![orphans], left: 0 });
+    let of_children = Swept { outcome: Outcome { children, ..outcome.outcome.clone() }, ..outcome.clone() };
+    let only_orphans = of(&rule, &counted(0), sweep(of_children));
+    assert_eq!((only_orphans.archive.as_deref(), only_orphans.archived_count), (Some("/backup/run"), Some(0)));
     let nothing = of(&rule, &counted(0), sweep(outcome));
     assert_eq!((nothing.archive, nothing.archived_count), (None, Some(0)));
 }

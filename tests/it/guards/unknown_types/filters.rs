@@ -1,7 +1,7 @@
 //! Filters whose values have a type that no document has, and filters that are honest about the documents of the test.
 
 /// Filters that compare a field with a type that none of its values has, so that they take documents that they are to keep.
-pub(super) const WRONG: [&str; 106] = [
+pub(super) const WRONG: [&str; 109] = [
     // A stranger's first hour.
     "{keepUntil: {$not: {$gt: 2026-11-24}}}",
     "{keepUntil: {$not: {$gt: '2026-11-24T00:00:00Z'}}}",
@@ -26,6 +26,10 @@ pub(super) const WRONG: [&str; 106] = [
     "{$nor: [{keepUntil: {$gte: {$numberDouble: '1795478400.5'}}}]}",
     "{keepUntil: {$not: {$gt: {$timestamp: {t: 1795478400, i: 1}}}}}",
     "{n: {$not: {$gt: {$date: '2020-01-01T00:00:00Z'}}}}",
+    // A relative date is a date.
+    "{n: {$not: {$gt: {$ago: 90d}}}}",
+    "{iso: {$not: {$gt: {$ago: 90d}}}}",
+    "{$nor: [{items: {$elemMatch: {qty: {$gt: {$ago: 0s}}}}}]}",
     // Ids, numbers, booleans and UUIDs as strings.
     "{owner: {$ne: '0123456789abcdef01234567'}}",
     "{owner: {$nin: ['0123456789abcdef01234567', {$oid: '0123456789abcdef01234568'}]}}",
@@ -121,7 +125,9 @@ pub(super) const WRONG: [&str; 106] = [
 ];
 
 /// Filters that compare each field with a type that some of its values have.
-pub(super) const HONEST: [&str; 76] = [
+pub(super) const HONEST: [&str; 78] = [
+    "{keepUntil: {$not: {$gt: {$ago: 0s}}}}",
+    "{items: {$not: {$elemMatch: {until: {$gt: {$ago: 1h30m}}}}}}",
     "{status: open}",
     "{status: {$ne: closed}}",
     "{status: {$nin: [closed, failed]}}",
