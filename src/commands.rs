@@ -13,6 +13,7 @@ mod import;
 mod init;
 mod interview;
 mod native;
+mod reclaim;
 mod restore;
 mod run;
 mod session;
@@ -43,6 +44,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Restore(args) => restore::command(options, args, id).await,
         Command::Import(args) => import::command(options, args, id).await,
         Command::Native { command } => native::command(options, command, id).await,
+        Command::Reclaim(args) => reclaim::command(options, args, id).await,
         Command::Schema(args) => generate::schema(options, args),
         Command::Completions(args) => generate::completions(options, args),
         Command::Man(args) => generate::man(options, args),

@@ -37,9 +37,9 @@
 //! | [`core`] | `policy`, `facts`, `flavor`, `expiry`, `plan`, `pace`, `native`, `draft`, `audit`, `report` | Values in, values out: no driver, no clock, no files, no tasks. |
 //! | [`base`] | texts, values, instants, exit codes, log, terminal, signals, stop and pause file | |
 //!
-//! `server` has seven rooms. `wire` has commands and their replies; `connect` and `delete` do what they say. `look` has all that
-//! is only read, `watch` what is looked at again and again during a run. `own` is what the program keeps there, or puts back;
-//! `pass` goes through whole collections in pieces.
+//! `server` has eight rooms. `wire` has commands and their replies; `connect`, `delete` and `compact` do what they say. `look` has
+//! all that is only read, `watch` what is looked at again and again during a run. `own` is what the program keeps there, or puts
+//! back; `pass` goes through whole collections in pieces.
 //!
 //! No import points up, and no two files import each other; a module and the files of its own folder count as one. What is for
 //! tests lies under `testing` or `tests`, or is named `tests.rs`. The tests in `testing/floors.rs` read the source and fail on

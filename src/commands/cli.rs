@@ -14,7 +14,7 @@ use clap::{Arg, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcom
 
 pub use args::{
     ArchiveArgs, ArchiveCommand, AuditArgs, CheckArgs, CompletionsArgs, DiffArgs, HistoryArgs, ImportArgs, InitArgs, ManArgs,
-    NativeApplyArgs, NativeCommand, ReadFrom, RestoreArgs, SchemaArgs, SchemaOf, SweepArgs, WhyArgs,
+    NativeApplyArgs, NativeCommand, ReadFrom, ReclaimArgs, RestoreArgs, SchemaArgs, SchemaOf, SweepArgs, WhyArgs,
 };
 
 use crate::base::log::LogFormat;
@@ -110,6 +110,15 @@ pub enum Command {
         #[command(subcommand)]
         command: NativeCommand,
     },
+    /// Give the space of deleted documents back to the file system
+    ///
+    /// Runs `compact` on the collections of the policy, one member of the replica set at a time. Secondaries come first, each
+    /// only while all members are in step (`maxLag`, 10 s by default); the primary only with --primary.
+    ///
+    /// On a terminal it shows what each member would give back and asks first. It does not ask with --yes, or if standard input
+    /// is not a terminal. A signal or --max-duration ends the command on the server.
+    #[command(after_help = help::RECLAIM_EXAMPLES)]
+    Reclaim(ReclaimArgs),
     /// Print the schema of the policy or a report, or the policy's keys
     ///
     /// Editors with a YAML language server complete and check a policy whose first line is

@@ -13,6 +13,7 @@ use crate::commands::cli::{self, Common, CompletionsArgs, ManArgs, SchemaArgs, S
 use crate::core::policy;
 use crate::core::report::history::History;
 use crate::core::report::native::NativeReport;
+use crate::core::report::reclaim::ReclaimReport;
 use crate::core::report::{Report, json};
 
 /// Environment variables, each with the option that it stands for.
@@ -31,6 +32,7 @@ pub(super) fn schema(options: &Common, args: &SchemaArgs) -> anyhow::Result<u8> 
         SchemaOf::Report => json::schema::<Report>(),
         SchemaOf::History => json::schema::<History>(),
         SchemaOf::Native => json::schema::<NativeReport>(),
+        SchemaOf::Reclaim => json::schema::<ReclaimReport>(),
     };
     write(options, "schema", "the schema", &schema)
 }

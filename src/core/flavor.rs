@@ -98,6 +98,7 @@ impl Flavor {
                 cursors: true,
                 record_order: true,
                 member_status: true,
+                compacts: true,
                 server_load: true,
                 parameters: true,
                 reads_iso8601: true,
@@ -134,6 +135,7 @@ impl Flavor {
                 cursors: false,
                 record_order: false,
                 member_status: false,
+                compacts: false,
                 server_load: false,
                 parameters: false,
                 reads_iso8601: false,
@@ -175,6 +177,7 @@ impl Flavor {
                 cursors: true,
                 record_order: false,
                 member_status: false,
+                compacts: false,
                 server_load: false,
                 parameters: false,
                 // Seen at version 0.108: a find along the index finds them, one without it does not.
@@ -215,6 +218,7 @@ impl Flavor {
                 cursors: false,
                 record_order: false,
                 member_status: false,
+                compacts: false,
                 server_load: false,
                 parameters: false,
                 request_charge: false,
@@ -272,6 +276,8 @@ pub struct Capabilities {
     pub record_order: bool,
     /// `replSetGetStatus` shows the state of the members.
     pub member_status: bool,
+    /// Whether `compact` gives the space of a collection back, on each member by itself.
+    pub compacts: bool,
     /// `serverStatus` shows the load of the storage engine.
     pub server_load: bool,
     /// `getParameter` shows the state of the TTL monitor.

@@ -21,6 +21,7 @@ pub mod native_ttl;
 mod orphans;
 pub(crate) mod overlap;
 pub(crate) mod preview;
+pub mod reclaim;
 pub mod restore;
 pub mod rule;
 mod table;

@@ -1,5 +1,6 @@
 //! Everything that talks to MongoDB. Reading is open to every command; deleting needs a [`delete::grant::DeleteGrant`].
 
+pub(crate) mod compact;
 pub(crate) mod connect;
 pub(crate) mod delete;
 pub(crate) mod look;

@@ -168,6 +168,13 @@ mod process {
     mod unread;
 }
 
+mod reclaim {
+    mod emptied;
+    mod ended;
+    mod refused;
+    mod space;
+}
+
 mod report {
     mod check;
     mod diff;

@@ -299,6 +299,22 @@ pub struct NativeApplyArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ReclaimArgs {
+    /// Show what each member would give back, and stop
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Compact the primary too, or a server without a replica set
+    #[arg(long)]
+    pub primary: bool,
+    /// Stop after this time
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    pub max_duration: Option<Duration>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+#[derive(Debug, Args)]
 pub struct SchemaArgs {
     /// Schema to print, or `keys` for the list of keys
     #[arg(value_name = "OF", default_value = "policy")]
@@ -317,6 +333,8 @@ pub enum SchemaOf {
     History,
     /// The JSON of `sweeper native`, draft 2020-12
     Native,
+    /// The JSON of `sweeper reclaim`, draft 2020-12
+    Reclaim,
 }
 
 #[derive(Debug, Args)]

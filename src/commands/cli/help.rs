@@ -36,6 +36,7 @@ More:
   sweeper archive verify DIRECTORY
                                is what was archived whole?
   sweeper restore DIRECTORY    put back what was archived
+  sweeper reclaim --dry-run    the space that `compact` would give back
   sweeper completions bash     for the shell; also zsh, fish and others
 "
 );
@@ -45,6 +46,13 @@ Examples:
   sweeper check                only the file
   sweeper check --connect      and what it means on the deployment
   sweeper check -p new.yaml --connect --only 'app.*'
+";
+
+pub(super) const RECLAIM_EXAMPLES: &str = "\
+Examples:
+  sweeper reclaim --dry-run    what would each member give back?
+  sweeper reclaim --only app.sessions --max-duration 2h
+  sweeper reclaim --primary --yes
 ";
 
 pub(super) const DIFF_EXAMPLES: &str = "\

@@ -10,7 +10,7 @@ const NEEDS_NOTHING: [&str; 7] = ["policy", "uri", "uri_file", "only", "format",
 
 /// Common options that mean nothing for a command: its help leaves them out. They are accepted all the same, so that a shell's
 /// alias with such an option serves every command.
-const MEANINGLESS: [(&str, &[&str]); 12] = [
+const MEANINGLESS: [(&str, &[&str]); 13] = [
     ("init", &["only", "format", "progress", "color"]),
     ("check", &["progress"]),
     ("diff", &["policy", "uri", "uri_file", "progress"]),
@@ -20,6 +20,7 @@ const MEANINGLESS: [(&str, &[&str]); 12] = [
     ("restore", &["progress", "color"]),
     ("import", &["format", "progress", "color"]),
     ("native", &["progress"]),
+    ("reclaim", &["progress"]),
     ("schema", &NEEDS_NOTHING),
     ("completions", &NEEDS_NOTHING),
     ("man", &NEEDS_NOTHING),

@@ -85,9 +85,8 @@ keys! {
             ("documentDb", Some(Flavor::DocumentDb)),
             ("amazonDocumentDb", Some(Flavor::AmazonDocumentDb)),
         ]),
-        "Service that runs the deployment. auto: found by the host name, else by the server's answers. \
-         cosmosRu: Azure Cosmos DB for MongoDB (RU). documentDb: Azure DocumentDB, Azure Cosmos DB for MongoDB vCore. \
-         amazonDocumentDb: Amazon DocumentDB, never tested.",
+        "Service that runs the deployment. auto: found by host name and answers. cosmosRu: Azure Cosmos DB for MongoDB (RU). \
+         documentDb: Azure DocumentDB, Azure Cosmos DB for MongoDB vCore. amazonDocumentDb: never tested.",
     )
     .default(None);
 
@@ -168,7 +167,7 @@ keys! {
         .examples(&["[{namespace: app.orderLines, field: orderId}]"]);
 
     ORPHANS: Defaulted<Boolean> = Key::new("orphans", Boolean,
-        "true: also delete children that lost their parent earlier, once all of that parent are older than a day by their ObjectIds. `maxDeletes` counts them; `maxDeletePercent` compares them with all children.")
+        "true: also delete children that lost their parent earlier, once all of that parent are older than a day by their ObjectIds.")
         .default(false);
 }
 
@@ -224,8 +223,8 @@ keys! {
             ("objectId", DateFormat::ObjectId),
             ("iso8601", DateFormat::Iso8601),
         ]),
-        "Type of the date. date: BSON Date. epochSeconds, epochMillis: a number since 1970. objectId: the time inside an ObjectId. iso8601: a string by RFC 3339 with `Z` or \
-         an offset, found by no index. Default: date, and on `_id` the type that the collection has.",
+        "Type of the date. epochSeconds, epochMillis: a number since 1970. objectId: the time inside an ObjectId. iso8601: a string by RFC 3339, found by no index. \
+         Default: date, and on `_id` the type that the collection has.",
     );
 
     HINT: Key<Text<String>> = Key::new("hint", Text::new("the name of an index", r"^(?!\$natural$)[\s\S]+$", strings::parse_hint),
@@ -338,19 +337,19 @@ keys! {
         "An ICU locale, or simple for binary comparison.")
         .examples(&["en", "simple"]).required("a locale, such as `en` or `simple`");
 
-    STRENGTH: Key<Any> = Key::new("strength", Any, "1: base characters; 2: accents too; 3, the default: case too.")
+    STRENGTH: Key<Any> = Key::new("strength", Any, "1: letters; 2: accents; 3, the default: case.")
         .examples(&["1", "2"]);
-    CASE_LEVEL: Key<Any> = Key::new("caseLevel", Any, "Whether case counts at strength 1 or 2; false by default.");
-    CASE_FIRST: Key<Any> = Key::new("caseFirst", Any, "upper, lower or off, the default: letters of which case sort first.");
+    CASE_LEVEL: Key<Any> = Key::new("caseLevel", Any, "Whether case counts at strength 1 or 2.");
+    CASE_FIRST: Key<Any> = Key::new("caseFirst", Any, "upper, lower or off.");
     NUMERIC_ORDERING: Key<Any> =
-        Key::new("numericOrdering", Any, "Whether digits in strings compare as numbers; false by default.");
+        Key::new("numericOrdering", Any, "Whether digits compare as numbers.");
     ALTERNATE: Key<Any> =
-        Key::new("alternate", Any, "non-ignorable, the default: blanks and punctuation count; shifted: they do not.");
-    MAX_VARIABLE: Key<Any> = Key::new("maxVariable", Any, "punct or space: the characters that shifted ignores.");
+        Key::new("alternate", Any, "non-ignorable or shifted: whether punctuation counts.");
+    MAX_VARIABLE: Key<Any> = Key::new("maxVariable", Any, "punct or space: what shifted ignores.");
     NORMALIZATION: Key<Any> =
-        Key::new("normalization", Any, "Whether text is normalised before it is compared; false by default.");
-    BACKWARDS: Key<Any> = Key::new("backwards", Any, "Whether accents are compared from the end; false by default.");
-    ICU_VERSION: Key<Any> = Key::new("version", Any, "Version of the ICU library, as an index shows it.");
+        Key::new("normalization", Any, "Whether text is normalised first.");
+    BACKWARDS: Key<Any> = Key::new("backwards", Any, "Whether accents compare from the end.");
+    ICU_VERSION: Key<Any> = Key::new("version", Any, "Version of ICU.");
 }
 
 const PER_SECOND: Whole<u32> = Whole::new(1, 1_000_000_000);

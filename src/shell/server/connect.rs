@@ -53,6 +53,22 @@ const END_OF_OBJECT_IDS: Duration = Duration::from_secs(1 << 32);
 ///
 /// Errors: the reason, with the hosts but without user, password or options of the connection string.
 pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -> Result<Deployment, Failure> {
+    connect_to(given, None, flavor, run_id).await
+}
+
+/// Connects to one member of a deployment with the user and the options of the deployment's connection string.
+///
+/// Errors: as for [`connect`].
+pub(crate) async fn connect_to_member(
+    given: &str,
+    member: &str,
+    flavor: Option<Flavor>,
+    run_id: &str,
+) -> Result<Deployment, Failure> {
+    connect_to(given, Some(member), flavor, run_id).await
+}
+
+async fn connect_to(given: &str, member: Option<&str>, flavor: Option<Flavor>, run_id: &str) -> Result<Deployment, Failure> {
     let shown = uri::redacted(given);
     check_clock(&shown, wall_clock())?;
     for secret in uri::secrets(given) {
@@ -60,7 +76,8 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     }
     let prepared = uri::prepare(given)
         .map_err(|why| Failure::usage(format!("reading the connection string `{shown}`: {why}; nothing was contacted")))?;
-    for warning in &prepared.warnings {
+    // They were said when the deployment was connected to.
+    for warning in prepared.warnings.iter().filter(|_| member.is_none()) {
         warn!("{warning}");
     }
     for (option, path) in uri::files(&prepared.uri) {
@@ -72,6 +89,11 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
     }
     let limit = (std::io::stderr().is_terminal() && !uri::sets_time(&prepared.uri)).then_some(TERMINAL_TIME);
     let mut options = read(&prepared.uri, limit, &shown).await.map_err(|cause| unreadable(&shown, &prepared.uri, &cause))?;
+    let mut shown = shown;
+    if let Some(member) = member {
+        only(&mut options, member).map_err(|cause| unreadable(&shown, &prepared.uri, &cause))?;
+        shown = member.to_owned();
+    }
     if options.app_name.is_none() {
         options.app_name = Some("sweeper".into());
     }
@@ -146,6 +168,17 @@ pub(crate) async fn connect(given: &str, flavor: Option<Flavor>, run_id: &str) -
 struct With {
     user: bool,
     tls: bool,
+}
+
+/// Lets the driver speak to one member only, and wait for it for a short time.
+///
+/// Errors: the member has no valid address.
+fn only(options: &mut ClientOptions, member: &str) -> Result<(), ServerError> {
+    options.hosts = vec![ServerAddress::parse(member)?];
+    options.direct_connection = Some(true);
+    options.repl_set_name = None;
+    options.server_selection_timeout = Some(options.server_selection_timeout.unwrap_or(SELECTION_TIME).min(TERMINAL_TIME));
+    Ok(())
 }
 
 /// Returns the handler by which the driver tells what the servers answer.

@@ -122,7 +122,7 @@ fn the_messages_of_the_troubleshooting_page_are_those_of_the_code() {
 }
 
 /// Camel-case words of MongoDB that sweeper does not use.
-const OF_MONGODB: [&str; 5] = ["bulkWrite", "deleteMany", "dryRun", "moveCollection", "waitQueueTimeoutMS"];
+const OF_MONGODB: [&str; 6] = ["bulkWrite", "dbAdmin", "deleteMany", "dryRun", "moveCollection", "waitQueueTimeoutMS"];
 
 #[test]
 fn names_in_the_text_are_names_of_the_code() {

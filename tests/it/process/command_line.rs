@@ -48,7 +48,7 @@ async fn bash_completes_commands_options_and_values() {
     }
     assert_eq!(completed(&["sweeper", "sweep", "--dry"]).await, ["--dry-run"]);
     assert_eq!(completed(&["sweeper", "native", "ap"]).await, ["apply"]);
-    assert_eq!(completed(&["sweeper", "schema", "re"]).await, ["report"]);
+    assert_eq!(completed(&["sweeper", "schema", "rep"]).await, ["report"]);
     assert_eq!(completed(&["sweeper", "sweep", "--color", "al"]).await, ["always"]);
 }
 

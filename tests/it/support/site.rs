@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::process::Command;
 
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
@@ -26,11 +27,16 @@ impl Site {
         policy_file(self.dir.path(), &format!("version: 1\n{head}collections:\n{collections}"))
     }
 
-    /// Runs `sweeper` with a connection string and waits for its end.
-    pub(crate) async fn run(&self, uri: &str, collections: &str, args: &[&str]) -> Ran {
+    /// Returns `sweeper` with a connection string.
+    pub(crate) fn command(&self, uri: &str, collections: &str, args: &[&str]) -> Command {
         let mut command = sweeper(args);
         command.arg("--policy").arg(self.policy("", collections)).args(["--uri", uri]);
-        run(command).await
+        command
+    }
+
+    /// Runs `sweeper` with a connection string and waits for its end.
+    pub(crate) async fn run(&self, uri: &str, collections: &str, args: &[&str]) -> Ran {
+        run(self.command(uri, collections, args)).await
     }
 
     /// Runs `sweeper sweep` and reads its JSON report.

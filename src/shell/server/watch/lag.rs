@@ -1,4 +1,4 @@
-//! The replication lag of a deployment.
+//! The members of a replica set, and how far they are behind.
 
 use std::time::Duration;
 
@@ -47,6 +47,38 @@ impl Lag {
             Lag::NoSecondary | Lag::Known { .. } => None,
         }
     }
+}
+
+/// A member of a replica set that holds data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SetMember {
+    /// `host:port`.
+    pub name: String,
+    pub is_primary: bool,
+}
+
+/// Returns the members that hold data, hidden and delayed ones included, by their names.
+///
+/// Errors: the set does not answer, or does not tell.
+pub(crate) async fn members(deployment: &Deployment) -> Result<Vec<SetMember>, ServerError> {
+    let (_, status) = look(deployment.clone()).await?;
+    Ok(with_data(&status))
+}
+
+fn with_data(status: &Document) -> Vec<SetMember> {
+    let holds_data = |member: &&Document| state_of(member) != "ARBITER";
+    let member = |member: &Document| {
+        let name = member.get_str("name").ok()?.to_owned();
+        Some(SetMember { name, is_primary: state(member) == "PRIMARY" })
+    };
+    let mut members: Vec<SetMember> = documents(status, "members").filter(holds_data).filter_map(member).collect();
+    members.sort_by(|one, other| one.name.cmp(&other.name));
+    members
+}
+
+/// Returns the lag of the slowest member now.
+pub(crate) async fn now(deployment: &Deployment) -> Lag {
+    read(look(deployment.clone()).await)
 }
 
 /// The way to find out the lag of a deployment.
@@ -157,9 +189,10 @@ fn slowest(config: &Document, status: &Document) -> Lag {
 
 fn state(member: &Document) -> &str {
     // A member that does not answer keeps its last state for a while.
-    if integer_in(member, "health") == Some(0) {
-        return "unreachable";
-    }
+    if integer_in(member, "health") == Some(0) { "unreachable" } else { state_of(member) }
+}
+
+fn state_of(member: &Document) -> &str {
     member.get_str("stateStr").unwrap_or("in an unknown state")
 }
 
@@ -220,6 +253,16 @@ mod tests {
         members[2].insert("stateStr", "SECONDARY");
         assert_eq!(of(config.clone(), members.clone()), Lag::Unknown("h2:27017 is SECONDARY".into()));
         assert_eq!(of(config, members[1..].to_vec()), Lag::Unknown("no member is primary".into()));
+    }
+
+    #[test]
+    fn every_member_but_an_arbiter_holds_data() {
+        let mut down = member(2, "SECONDARY", 0);
+        down.insert("health", 0.0);
+        let arbiter = doc! { "_id": 3, "name": "h3:27017", "health": 1.0, "stateStr": "ARBITER" };
+        let status = doc! { "members": [down, member(1, "PRIMARY", 0), arbiter, member(0, "RECOVERING", 0)] };
+        let found: Vec<_> = with_data(&status).into_iter().map(|member| (member.name, member.is_primary)).collect();
+        assert_eq!(found, [("h0:27017".into(), false), ("h1:27017".into(), true), ("h2:27017".into(), false)]);
     }
 
     #[test]

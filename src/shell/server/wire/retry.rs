@@ -178,7 +178,7 @@ mod tests {
         };
         // `find` retries whole reads, `insert` what was not inserted; `delete` leaves them to the batch; `lag`, `load` and
         // `oplog` poll.
-        assert_eq!(names(".send_once("), ["delete", "find", "insert", "lag", "load", "oplog"]);
+        assert_eq!(names(".send_once("), ["compact", "delete", "find", "insert", "lag", "load", "oplog"]);
         assert_eq!(names(".open_once("), ["find"]);
         assert_eq!(names("transport.run("), ["meter", "recognise"]);
     }
