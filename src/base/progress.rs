@@ -36,11 +36,46 @@ pub(crate) enum Show {
     Bars,
 }
 
+/// State of a sweep while it runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct ProgressSample {
+    pub deleted: u64,
+    /// Documents per second since the sample before.
+    pub per_second: u64,
+    /// Expired documents of all rules together, if each rule counted them beforehand.
+    pub expected: Option<u64>,
+    /// `None` as long as nothing was deleted, or if it is unknown how much is left.
+    pub time_left: Option<Duration>,
+    pub rules: usize,
+    pub rules_ended: usize,
+    /// The rules that wait, each with the reason.
+    pub waiting: Vec<WaitingRule>,
+}
+
+/// A rule that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WaitingRule {
+    pub namespace: String,
+    /// Name of the reason in the report.
+    pub reason: &'static str,
+}
+
+impl ProgressSample {
+    /// Returns the expected documents that are not deleted yet.
+    fn remaining(&self) -> Option<u64> {
+        self.expected.map(|expected| expected.saturating_sub(self.deleted))
+    }
+}
+
+/// The last sample of the sweep that runs; `None` if none does.
+pub(crate) type LastSample = Arc<Mutex<Option<ProgressSample>>>;
+
 /// Progress of a sweep.
 pub(crate) struct Progress {
     show: Show,
     bars: MultiProgress,
     state: Mutex<Tally>,
+    last: LastSample,
 }
 
 struct Tally {
@@ -67,8 +102,8 @@ struct Running {
     waits: Waits,
 }
 
-/// The reason for a wait, and its beginning.
-type Waits = Arc<Mutex<Option<(String, Instant)>>>;
+/// A wait: the name of its reason, the reason in words, and its beginning.
+type Waits = Arc<Mutex<Option<(&'static str, String, Instant)>>>;
 
 /// Progress of one rule; ends when dropped.
 pub(crate) struct RuleProgress<'a> {
@@ -95,7 +130,14 @@ impl Progress {
         let state =
             Tally { total, rules, ended: 0, deleted: 0, expected, begun: now, lines: VecDeque::from([(now, 0)]), running };
         state.name_total();
-        Self { show, bars, state: Mutex::new(state) }
+        Self { show, bars, state: Mutex::new(state), last: LastSample::default() }
+    }
+
+    /// Lets others see a sample of the sweep, from now on and after each [`Self::line`], until its end.
+    pub(crate) fn seen_in(mut self, last: &LastSample) -> Self {
+        self.last = last.clone();
+        *self.last.lock() = Some(self.state.get_mut().sample(Instant::now()));
+        self
     }
 
     /// Whether bars are shown, so that an expected count would be seen.
@@ -131,29 +173,19 @@ impl Progress {
         }
     }
 
-    /// Writes a line, if progress is shown as lines. To be called every [`LINE_EVERY`].
+    /// Takes a sample, and writes a line if progress is shown as lines. To be called every [`LINE_EVERY`].
     pub(crate) fn line(&self) {
+        let mut state = self.state.lock();
+        let sample = state.sample(Instant::now());
+        *self.last.lock() = Some(sample.clone());
         if self.show != Show::Lines {
             return;
         }
-        let mut state = self.state.lock();
-        let now = Instant::now();
-        let (since, before) = state.lines.back().copied().unwrap_or((state.begun, 0));
-        let rate = per_second(state.deleted - before, now - since);
-        let middle = state.begun + (now - state.begun) / 2;
-        while state.lines.get(1).is_some_and(|(line, _)| *line <= middle) {
-            state.lines.pop_front();
-        }
-        let (since, before) = state.lines.front().copied().unwrap_or((state.begun, 0));
-        let deleted = state.deleted;
-        state.lines.push_back((now, deleted));
-        let remaining = state.expected.map(|expected| expected.saturating_sub(state.deleted));
-        let left = remaining.and_then(|remaining| time_left(remaining, deleted - before, now - since));
-        let mut line = format!("{} deleted, {} per second", count(state.deleted), count(rate));
-        if let Some(remaining) = remaining {
+        let mut line = format!("{} deleted, {} per second", count(sample.deleted), count(sample.per_second));
+        if let Some(remaining) = sample.remaining() {
             let _ = write!(line, ", {} remaining", count(remaining));
         }
-        if let Some(left) = left {
+        if let Some(left) = sample.time_left {
             let _ = write!(line, ", eta {}", FormattedDuration(left));
         }
         if state.rules > 1 {
@@ -161,22 +193,26 @@ impl Progress {
         }
         for running in state.running.values().take(MAX_SHOWN) {
             let _ = write!(line, "; {} {}", running.title, count(running.deleted));
-            if let Some(why) = waiting(&running.waits) {
+            if let Some((_, why)) = waiting(&running.waits) {
                 let _ = write!(line, " (waiting: {why})");
             }
         }
         if state.running.len() > MAX_SHOWN {
             let _ = write!(line, "; and {} more", state.running.len() - MAX_SHOWN);
         }
+        let waiting: Vec<String> =
+            sample.waiting.iter().map(|waiting| format!("{}: {}", waiting.namespace, waiting.reason)).collect();
         info!(
             target: PROGRESS,
             event = "progress",
-            deletedCount = state.deleted,
-            deletedPerSecond = rate,
-            remainingCount = remaining,
-            remainingSeconds = left.map(|left| left.as_secs()),
-            rules = state.rules,
-            rulesEnded = state.ended,
+            expectedCount = sample.expected,
+            deletedCount = sample.deleted,
+            deletedPerSecond = sample.per_second,
+            remainingCount = sample.remaining(),
+            remainingSeconds = sample.time_left.map(|left| left.as_secs()),
+            rules = sample.rules,
+            rulesEnded = sample.rules_ended,
+            waiting = (!waiting.is_empty()).then(|| waiting.join(", ")),
             "{line}"
         );
     }
@@ -188,10 +224,38 @@ impl Drop for Progress {
         if let Some(total) = &self.state.get_mut().total {
             total.finish_and_clear();
         }
+        *self.last.lock() = None;
     }
 }
 
 impl Tally {
+    /// Takes a sample.
+    fn sample(&mut self, now: Instant) -> ProgressSample {
+        let (since, before) = self.lines.back().copied().unwrap_or((self.begun, 0));
+        let rate = per_second(self.deleted - before, now - since);
+        let middle = self.begun + (now - self.begun) / 2;
+        while self.lines.get(1).is_some_and(|(line, _)| *line <= middle) {
+            self.lines.pop_front();
+        }
+        let (since, before) = self.lines.front().copied().unwrap_or((self.begun, 0));
+        self.lines.push_back((now, self.deleted));
+        let waiting = self
+            .running
+            .values()
+            .filter_map(|running| Some(WaitingRule { namespace: running.title.clone(), reason: waiting(&running.waits)?.0 }));
+        let sample = ProgressSample {
+            deleted: self.deleted,
+            per_second: rate,
+            expected: self.expected,
+            time_left: None,
+            rules: self.rules,
+            rules_ended: self.ended,
+            waiting: waiting.collect(),
+        };
+        let left = sample.remaining().and_then(|remaining| time_left(remaining, self.deleted - before, now - since));
+        ProgressSample { time_left: left, ..sample }
+    }
+
     fn name_total(&self) {
         if let Some(total) = &self.total {
             total.set_prefix(format!("{} of {} rules", self.ended, self.rules));
@@ -213,12 +277,12 @@ impl RuleProgress<'_> {
         }
     }
 
-    /// Notes the reason why the rule waits, or with `None` the end of the wait.
-    pub(crate) fn waits(&self, why: Option<&str>) {
+    /// Notes the name of the reason why the rule waits, and the reason in words, or with `None` the end of the wait.
+    pub(crate) fn waits(&self, why: Option<(&'static str, &str)>) {
         if let Some(running) = self.progress.state.lock().running.get(&self.id) {
             let mut waits = running.waits.lock();
-            let since = waits.take().map(|(_, since)| since);
-            *waits = why.map(|why| (why.to_owned(), since.unwrap_or_else(Instant::now)));
+            let since = waits.take().map(|(.., since)| since);
+            *waits = why.map(|(reason, why)| (reason, why.to_owned(), since.unwrap_or_else(Instant::now)));
         }
     }
 }
@@ -248,7 +312,7 @@ fn bar(expected: Option<u64>, waits: &Waits) -> ProgressBar {
     // Writing to a string cannot fail; a cast from float saturates.
     let tail = move |state: &ProgressState, out: &mut dyn Write| {
         let _ = match (waiting(&waits), state.len()) {
-            (Some(why), _) => write!(out, "waiting: {}", clean(&why)),
+            (Some((_, why)), _) => write!(out, "waiting: {}", clean(&why)),
             (None, Some(_)) => write!(out, "{}/s eta {}", count(state.per_sec() as u64), FormattedDuration(state.eta())),
             (None, None) => write!(out, "{}/s", count(state.per_sec() as u64)),
         };
@@ -260,8 +324,11 @@ fn bar(expected: Option<u64>, waits: &Waits) -> ProgressBar {
     bar
 }
 
-fn waiting(waits: &Waits) -> Option<String> {
-    waits.lock().as_ref().filter(|(_, since)| since.elapsed() >= MIN_SHOWN_WAIT).map(|(why, _)| why.clone())
+/// Returns the name of the reason for a wait, and the reason in words; `None` if nothing is waited for, or not for long.
+fn waiting(waits: &Waits) -> Option<(&'static str, String)> {
+    let waits = waits.lock();
+    let (reason, why, _) = waits.as_ref().filter(|(.., since)| since.elapsed() >= MIN_SHOWN_WAIT)?;
+    Some((reason, why.clone()))
 }
 
 /// Returns the time that the remaining documents take if they take as long as those that were deleted in a time; `None` if there

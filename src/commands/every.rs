@@ -166,7 +166,11 @@ impl Reloadable {
                 (record, new_id(), opened.and_then(|()| outputs::open(outputs::pair(options)?)))
             }
         };
-        let begin = |outputs| (Session::new(options, &id, self.policy.clone(), self.uri.clone(), stop.clone()), outputs);
+        let begin = |outputs| {
+            let mut session = Session::new(options, &id, self.policy.clone(), self.uri.clone(), stop.clone());
+            session.last_sample = self.page.as_ref().map(|page| page.running.clone()).unwrap_or_default();
+            (session, outputs)
+        };
         sweep::once(&record, options, args, outputs.map(begin).map_err(anyhow::Error::from)).await
     }
 

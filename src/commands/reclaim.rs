@@ -39,17 +39,15 @@ pub(super) async fn command(options: &Common, args: &ReclaimArgs, id: &str) -> a
     let stop = session.stop.with_end(args.max_duration.map(|max| session.begun + max));
     let (set, namespaces, members) = stop.or_fail(NOTHING, look(&session)).await?;
     let max_lag = session.policy.rules.iter().filter_map(|rule| rule.limits.max_lag).min().unwrap_or(MAX_LAG);
-    let reclaim = Reclaim { session: &session, stop: &stop, set: &set, max_lag, primary: args.primary };
-    let mut rows = Vec::new();
-    for (member, role) in &members {
-        rows.extend(stop.or_fail::<_, Failure>(NOTHING, async { Ok(reclaim.measure(member, *role, &namespaces).await) }).await?);
-    }
+    let members = stop.or_fail::<_, Failure>(NOTHING, async { Ok(member::connect(&session, members).await) }).await?;
+    let reclaim = Reclaim { stop: &stop, set: &set, members: &members, max_lag, primary: args.primary };
+    let mut rows = stop.or_fail::<_, Failure>(NOTHING, async { Ok(reclaim.measure(&namespaces).await) }).await?;
     if !args.dry_run && rows.iter().any(|row| row.status == ReclaimStatus::Planned) {
         if confirm::can_ask(args.yes) {
             ask(&session, &stop, &rows).await?;
         }
-        for (member, _) in &members {
-            reclaim.compact(member, &mut rows).await;
+        for row in rows.iter_mut().filter(|row| row.status == ReclaimStatus::Planned) {
+            reclaim.compact(row).await;
         }
     }
     let report = ReclaimReport {
@@ -66,6 +64,7 @@ pub(super) async fn command(options: &Common, args: &ReclaimArgs, id: &str) -> a
         rows,
     };
     set.close().await;
+    member::close(members).await;
     let colored = output.look(&session.options).colored;
     let text = output.json_or_text(&report, |report| reclaim::to_text(report, colored));
     Ok(deliver_single(&session.options, output, &text, report.exit_code, &reclaim::summary(&report))?)

@@ -84,7 +84,7 @@ pub(super) async fn sweep(
         grant: Arc::new(grant),
         budget: RunBudget::new(session.begun, limits, leases),
         watches,
-        progress: Progress::new(session.show(), ready.len(), expected),
+        progress: Progress::new(session.show(), ready.len(), expected).seen_in(&session.last_sample),
         gone: RefCell::new(None),
         archives: Archives::new(session, ready.iter().map(|rule| rule.rule)),
     };

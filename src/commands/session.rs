@@ -20,7 +20,7 @@ use crate::base::instant::millis;
 use crate::base::log::{self, LogFormat};
 use crate::base::machine::wall_clock;
 use crate::base::pause_file::PauseFile;
-use crate::base::progress::Show;
+use crate::base::progress::{LastSample, Show};
 use crate::base::stop::Stop;
 use crate::base::terminal;
 use crate::commands::cli::{Common, When};
@@ -56,6 +56,8 @@ pub(super) struct Session {
     pub uri: Uri,
     /// The disk of archives.
     pub disk: Arc<dyn Disk>,
+    /// The last sample of the sweep while it runs.
+    pub last_sample: LastSample,
     /// A model of a server that is connected to instead.
     #[cfg(test)]
     pub model: Option<Arc<dyn Transport>>,
@@ -77,6 +79,7 @@ impl Session {
             so_far: SoFar::default(),
             uri,
             disk: Arc::new(RealDisk::default()),
+            last_sample: LastSample::default(),
             #[cfg(test)]
             model: None,
         }

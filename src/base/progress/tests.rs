@@ -101,3 +101,30 @@ impl RuleProgress<'_> {
         self.progress.state.lock().deleted
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_sample_has_the_speed_what_is_left_and_what_is_waited_for() {
+    let last = LastSample::default();
+    let progress = Progress::new(Show::Nothing, 2, Some(100)).seen_in(&last);
+    let begun = ProgressSample { expected: Some(100), rules: 2, ..ProgressSample::default() };
+    assert_eq!(*last.lock(), Some(begun.clone()));
+    let (one, two) = (progress.begin("app.c", None), progress.begin("app.d", None));
+    one.deleted(20);
+    two.waits(Some(("lag", "db2 is 14 s behind")));
+    tokio::time::advance(LINE_EVERY).await;
+    progress.line();
+    let waiting = vec![WaitingRule { namespace: "app.d".into(), reason: "lag" }];
+    let time_left = Some(Duration::from_secs(40));
+    let sample = ProgressSample { deleted: 20, per_second: 2, time_left, waiting, ..begun };
+    assert_eq!(*last.lock(), Some(sample.clone()));
+    two.waits(None);
+    drop(one);
+    tokio::time::advance(LINE_EVERY).await;
+    progress.line();
+    // Nothing was deleted in the second half.
+    let sample = ProgressSample { per_second: 0, rules_ended: 1, time_left: None, waiting: Vec::new(), ..sample };
+    assert_eq!(*last.lock(), Some(sample));
+    drop(two);
+    drop(progress);
+    assert_eq!(*last.lock(), None);
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
+use crate::base::failure::Failure;
 use crate::base::instant::millis;
 use crate::base::log;
 use crate::base::stop::{self, Stop};
@@ -30,12 +31,44 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
+/// A member of the deployment.
+pub(super) struct ReclaimMember {
+    /// `host:port`.
+    name: String,
+    role: MemberRole,
+    /// The connection to it, or the reason why there is none.
+    connection: Result<Deployment, String>,
+}
+
+/// Connects to each member by itself.
+pub(super) async fn connect(session: &Session, members: Vec<(String, MemberRole)>) -> Vec<ReclaimMember> {
+    let mut connected = Vec::new();
+    for (name, role) in members {
+        let connection = connect_to(session, &name).await.map_err(|failure| failure.message);
+        connected.push(ReclaimMember { name, role, connection });
+    }
+    connected
+}
+
+async fn connect_to(session: &Session, member: &str) -> Result<Deployment, Failure> {
+    let Session { uri, id, policy, stop, .. } = session;
+    connect_to_member(&uri.with_password(stop).await?, member, policy.connection.flavor, id).await
+}
+
+/// Closes the connections.
+pub(super) async fn close(members: Vec<ReclaimMember>) {
+    for connection in members.into_iter().filter_map(|member| member.connection.ok()) {
+        connection.close().await;
+    }
+}
+
 /// The work on all members.
 pub(super) struct Reclaim<'a> {
-    pub session: &'a Session,
     pub stop: &'a Stop,
     /// The deployment as a whole, whose primary knows how far the members are behind.
     pub set: &'a Deployment,
+    /// In the order in which they are compacted.
+    pub members: &'a [ReclaimMember],
     pub max_lag: Duration,
     /// Whether a member that all clients write to is compacted as well.
     pub primary: bool,
@@ -48,94 +81,64 @@ struct Unfinished {
 }
 
 impl Reclaim<'_> {
-    /// Returns what a member would give back of each namespace.
-    pub(super) async fn measure(&self, member: &str, role: MemberRole, namespaces: &[Namespace]) -> Vec<ReclaimRow> {
+    /// Returns what each member would give back of each namespace.
+    pub(super) async fn measure(&self, namespaces: &[Namespace]) -> Vec<ReclaimRow> {
         let mut rows = Vec::new();
-        let connected = self.connect(member).await;
-        for namespace in namespaces {
-            let mut row = ReclaimRow {
-                member: member.to_owned(),
-                role,
-                namespace: namespace.to_string(),
-                file_bytes: None,
-                reclaimable_bytes: None,
-                freed_bytes: None,
-                duration_ms: 0,
-                status: ReclaimStatus::NotDone,
-                reason: None,
-            };
-            let files = match &connected {
-                Ok(connected) => compact::files(connected, namespace).await.map_err(|cause| {
-                    let why = privileges::explain(&cause, namespace, &["collStats"]);
-                    format!("looking at the files of `{namespace}`: {why}")
-                }),
-                Err(why) => Err(why.clone()),
-            };
-            match files {
-                Ok(files) => {
-                    row.file_bytes = Some(size(&files));
-                    row.reclaimable_bytes = Some(reclaimable(&files));
-                    row.status = match reclaimable(&files) {
-                        0 => ReclaimStatus::Nothing,
-                        _ if role.serves_all() && !self.primary => ReclaimStatus::Skipped,
-                        _ => ReclaimStatus::Planned,
-                    };
-                }
-                Err(why) => row.reason = Some(why),
+        for member in self.members {
+            for namespace in namespaces {
+                rows.push(self.look(member, namespace).await);
             }
-            if row.status == ReclaimStatus::Skipped {
-                row.reason = Some("only with `--primary`: all clients write to it".to_owned());
-            }
-            rows.push(row);
-        }
-        if let Ok(connected) = connected {
-            connected.close().await;
         }
         rows
     }
 
-    /// Compacts the namespaces of a member that are planned, and enters the outcomes.
-    pub(super) async fn compact(&self, member: &str, rows: &mut [ReclaimRow]) {
-        let mut planned = rows.iter_mut().filter(|row| row.member == member && row.status == ReclaimStatus::Planned).peekable();
-        if planned.peek().is_none() {
-            return;
-        }
-        let connected = if self.stop.is_asked() { Err(self.stopped()) } else { self.connected(member).await };
-        for row in planned {
-            let begun = Instant::now();
-            let ended = match &connected {
-                Ok(connected) => self.one(connected, row).await,
-                Err(Unfinished { status, why }) => Err(Unfinished { status: *status, why: why.clone() }),
-            };
-            row.duration_ms = millis(begun.elapsed());
-            match ended {
-                Ok(()) => row.status = ReclaimStatus::Done,
-                Err(Unfinished { status, why }) => (row.status, row.reason) = (status, Some(why)),
+    async fn look(&self, member: &ReclaimMember, namespace: &Namespace) -> ReclaimRow {
+        let files = match &member.connection {
+            Ok(connection) => compact::files(connection, namespace).await.map_err(|cause| {
+                let why = privileges::explain(&cause, namespace, &["collStats"]);
+                format!("looking at the files of `{namespace}`: {why}")
+            }),
+            Err(why) => Err(why.clone()),
+        };
+        let (status, reason) = match files.as_deref().map(reclaimable) {
+            Ok(0) => (ReclaimStatus::Nothing, None),
+            Ok(_) if member.role.serves_all() && !self.primary => {
+                (ReclaimStatus::Skipped, Some("only with `--primary`: all clients write to it".to_owned()))
             }
-        }
-        if let Ok(connected) = connected {
-            connected.close().await;
+            Ok(_) => (ReclaimStatus::Planned, None),
+            Err(why) => (ReclaimStatus::NotDone, Some(why.clone())),
+        };
+        ReclaimRow {
+            member: member.name.clone(),
+            role: member.role,
+            namespace: namespace.to_string(),
+            file_bytes: files.as_deref().ok().map(size),
+            reclaimable_bytes: files.as_deref().ok().map(reclaimable),
+            freed_bytes: None,
+            duration_ms: 0,
+            status,
+            reason,
         }
     }
 
-    async fn connected(&self, member: &str) -> Result<Deployment, Unfinished> {
-        tokio::select! {
-            biased;
-            connected = self.connect(member) => connected.map_err(|why| Unfinished { status: ReclaimStatus::NotDone, why }),
-            () = self.stop.asked() => Err(self.stopped()),
+    /// Compacts one namespace on one member, and enters the outcome.
+    pub(super) async fn compact(&self, row: &mut ReclaimRow) {
+        let begun = Instant::now();
+        let ended = self.one(row).await;
+        row.duration_ms = millis(begun.elapsed());
+        match ended {
+            Ok(()) => row.status = ReclaimStatus::Done,
+            Err(Unfinished { status, why }) => (row.status, row.reason) = (status, Some(why)),
         }
-    }
-
-    /// Connects to one member. A server without a replica set is the deployment.
-    async fn connect(&self, member: &str) -> Result<Deployment, String> {
-        let Session { uri, id, policy, stop, .. } = self.session;
-        let uri = uri.with_password(stop).await.map_err(|failure| failure.message)?;
-        connect_to_member(&uri, member, policy.connection.flavor, id).await.map_err(|failure| failure.message)
     }
 
     /// Compacts one namespace, once all members are in step.
-    async fn one(&self, member: &Deployment, row: &mut ReclaimRow) -> Result<(), Unfinished> {
-        let Some((database, collection)) = row.namespace.split_once('.') else { return Ok(()) };
+    async fn one(&self, row: &mut ReclaimRow) -> Result<(), Unfinished> {
+        let member = self.members.iter().find(|member| member.name == row.member);
+        let connection = member.and_then(|member| member.connection.as_ref().ok());
+        let (Some(member), Some((database, collection))) = (connection, row.namespace.split_once('.')) else {
+            return Err(Unfinished { status: ReclaimStatus::NotDone, why: "there is no connection to it".to_owned() });
+        };
         let namespace = Namespace { database: database.to_owned(), collection: collection.to_owned() };
         self.in_step().await?;
         let ended = self.command(member, row, &namespace).await;
@@ -144,7 +147,7 @@ impl Reclaim<'_> {
         ended
     }
 
-    /// Waits until no member is far behind.
+    /// Waits until no member is far behind, and none is being compacted.
     async fn in_step(&self) -> Result<(), Unfinished> {
         let begun = Instant::now();
         let mut is_told = false;
@@ -152,11 +155,7 @@ impl Reclaim<'_> {
             if self.stop.is_asked() {
                 return Err(self.stopped());
             }
-            let lag = match self.set.facts.topology {
-                Topology::Standalone => Lag::NoSecondary,
-                Topology::ReplicaSet | Topology::Sharded => lag::now(self.set).await,
-            };
-            let Some(why) = lag.behind(self.max_lag) else { return Ok(()) };
+            let Some(why) = self.out_of_step().await else { return Ok(()) };
             if begun.elapsed() >= MAX_WAIT {
                 let why = format!("the members were not in step for {}: {why}", duration(millis(MAX_WAIT)));
                 return Err(Unfinished { status: ReclaimStatus::NotDone, why });
@@ -170,6 +169,24 @@ impl Reclaim<'_> {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
+    }
+
+    /// Returns the reason why the members are not in step; `None` if they are.
+    async fn out_of_step(&self) -> Option<String> {
+        let lag = match self.set.facts.topology {
+            Topology::Standalone => Lag::NoSecondary,
+            Topology::ReplicaSet | Topology::Sharded => lag::now(self.set).await,
+        };
+        let behind = lag.behind(self.max_lag);
+        for member in self.members.iter().filter(|_| behind.is_none()) {
+            // Without `clusterMonitor` only the own operations are seen.
+            if let Ok(connection) = &member.connection
+                && matches!(compact::is_compacting(connection).await, Ok(true))
+            {
+                return Some(format!("{} is being compacted by somebody else", member.name));
+            }
+        }
+        behind
     }
 
     /// Sends the command, and ends it on the server if the run is asked to stop or the member has become primary.

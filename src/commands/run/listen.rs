@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::base::failure::Failure;
+use crate::base::progress::LastSample;
 use crate::base::{exit, log};
 use crate::core::report::metrics::{self, Earlier};
 
@@ -61,6 +62,8 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The state of the process that is shown.
 pub(crate) struct StatusPage {
     shown: RwLock<Shown>,
+    /// The run in progress.
+    pub running: LastSample,
     /// The last time at which the loop of the runs said that it moves.
     moved: RwLock<Instant>,
 }
@@ -77,7 +80,7 @@ impl StatusPage {
     pub(crate) fn new(earlier: &Earlier) -> Self {
         let metrics = metrics::before_the_first_run(earlier).into();
         let shown = RwLock::new(Shown { metrics, unready: Some("no run has ended yet") });
-        Self { shown, moved: RwLock::new(Instant::now()) }
+        Self { shown, running: LastSample::default(), moved: RwLock::new(Instant::now()) }
     }
 
     /// Does the work of the loop of the runs, and says again and again that it moves. Work that holds its thread, such as a write
@@ -121,7 +124,10 @@ impl StatusPage {
         }
         let shown = self.shown.read();
         match (path, shown.unready) {
-            ("/metrics", _) => (StatusCode::OK, METRICS_TYPE, shown.metrics.clone()),
+            ("/metrics", _) => {
+                let running = metrics::in_progress(self.running.lock().as_ref());
+                (StatusCode::OK, METRICS_TYPE, [shown.metrics.as_ref(), running.as_bytes()].concat().into())
+            }
             ("/healthz", _) => match self.moved.read().elapsed() {
                 still if still > *MAX_STALL => (
                     StatusCode::SERVICE_UNAVAILABLE,
@@ -221,7 +227,9 @@ mod tests {
             page.ended("a 1\n".into(), exit_code);
             assert_eq!((of("/healthz").0, of("/readyz").0), (StatusCode::OK, status), "{exit_code}");
         }
-        assert_eq!(of("/metrics"), (StatusCode::OK, METRICS_TYPE, Bytes::from("a 1\n")));
+        let (status, kind, text) = of("/metrics");
+        assert_eq!((status, kind), (StatusCode::OK, METRICS_TYPE));
+        assert!(text.starts_with(b"a 1\n") && text.ends_with(b"sweeper_run_in_progress 0\n"), "{text:?}");
         assert_eq!(of("/").0, StatusCode::NOT_FOUND);
         assert_eq!(page.answer(&Method::POST, "/metrics").0, StatusCode::METHOD_NOT_ALLOWED);
     }

@@ -3,7 +3,7 @@
 //! The families are put together without a registry, because its vectors identify a series by a hash of its label values
 //! without a separator. The rule `a` in `bc.d` and the rule `ab` in `c.d` would be the same series (prometheus 0.14, `vec.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bson::DateTime;
 use prometheus::TextEncoder;
@@ -12,6 +12,7 @@ use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 use super::{Report, RuleReport, orphans};
 use crate::base::exit;
 use crate::base::instant::Instant;
+use crate::base::progress::ProgressSample;
 use crate::core::plan::Status;
 use crate::core::plan::waits::PausedMs;
 
@@ -103,6 +104,40 @@ pub fn render(ended: &EndedRun) -> String {
 /// Renders the metrics of a process whose first run has not ended. `earlier` holds the values of an earlier process.
 pub fn before_the_first_run(earlier: &Earlier) -> String {
     text(vec![build_info(), last_success_at(earlier.last_success)]) + &earlier.states
+}
+
+/// Renders the metrics of the run in progress, by its last sample; `None` if no run deletes now.
+pub(crate) fn in_progress(sample: Option<&ProgressSample>) -> String {
+    let one = |name, help, value: Option<f64>| family(name, help, value.map(|value| series(&[], value)).into_iter().collect());
+    let of = |value: &dyn Fn(&ProgressSample) -> Option<f64>| sample.and_then(value);
+    // Several rules may wait in one namespace.
+    let waiting: BTreeSet<(&str, &str)> =
+        sample.iter().flat_map(|sample| &sample.waiting).map(|waiting| (waiting.namespace.as_str(), waiting.reason)).collect();
+    let waiting = waiting.into_iter().map(|(namespace, reason)| series(&[("namespace", namespace), ("reason", reason)], 1.0));
+    text(vec![
+        one("sweeper_run_in_progress", "Whether a run deletes now.", Some(bit(sample.is_some()))),
+        one(
+            "sweeper_run_expected_documents",
+            "Expired documents of the run in progress, if all of its rules counted them.",
+            of(&|sample| sample.expected.map(|expected| expected as f64)),
+        ),
+        one(
+            "sweeper_run_deleted_documents",
+            "Documents that the run in progress has deleted.",
+            of(&|sample| Some(sample.deleted as f64)),
+        ),
+        one(
+            "sweeper_run_deleted_documents_per_second",
+            "Documents that the run in progress deletes per second.",
+            of(&|sample| Some(sample.per_second as f64)),
+        ),
+        one(
+            "sweeper_run_remaining_seconds",
+            "Time that the run in progress takes for the rest at its speed.",
+            of(&|sample| sample.time_left.map(|left| left.as_secs_f64())),
+        ),
+        family("sweeper_run_waiting", "What a rule of the run in progress waits for; always 1.", waiting.collect()),
+    ])
 }
 
 fn text(mut families: Vec<MetricFamily>) -> String {

@@ -37,6 +37,20 @@ pub(crate) async fn compact(member: &Deployment, namespace: &Namespace, is_force
     member.send_once(command).await.map(drop)
 }
 
+/// Whether any client compacts on a member.
+///
+/// Errors: the member does not answer, or the user may not see the operations of others.
+pub(crate) async fn is_compacting(member: &Deployment) -> Result<bool> {
+    let stages = vec![
+        doc! { "$currentOp": { "allUsers": true } },
+        doc! { "$match": { "command.compact": { "$exists": true } } },
+        doc! { "$limit": 1 },
+        doc! { "$project": { "opid": 1 } },
+    ];
+    let reply = member.read("admin", doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await?;
+    Ok(first_batch(&reply).next().is_some())
+}
+
 /// Ends the `compact` of this run on a member. It needs no privilege: a user may end operations of his own (MongoDB manual,
 /// "killOp").
 ///
@@ -48,11 +62,15 @@ pub(crate) async fn kill(member: &Deployment) -> Result<()> {
         doc! { "$project": { "opid": 1 } },
     ];
     let reply = member.read("admin", doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await?;
-    let running = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch")).into_iter().flatten();
-    for operation in running.filter_map(Bson::as_document).filter_map(|operation| operation.get("opid")) {
+    for operation in first_batch(&reply).filter_map(|operation| operation.get("opid")) {
         member.read("admin", doc! { "killOp": 1, "op": operation.clone() }).await?;
     }
     Ok(())
+}
+
+fn first_batch(reply: &Document) -> impl Iterator<Item = &Document> {
+    let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
+    batch.into_iter().flatten().filter_map(Bson::as_document)
 }
 
 /// Whether a member takes writes.

@@ -28,7 +28,11 @@ impl Listening {
     }
 
     async fn start_with(case: &Case, more: &[&str]) -> Self {
-        let mut child = start(case.command(RULE, &[&["sweep", "--every", "1s", "--listen", "127.0.0.1:0"], more].concat()));
+        Self::start_by(case, RULE, more).await
+    }
+
+    async fn start_by(case: &Case, rule: &str, more: &[&str]) -> Self {
+        let mut child = start(case.command(rule, &[&["sweep", "--every", "1s", "--listen", "127.0.0.1:0"], more].concat()));
         let said = Said::by(&mut child);
         said.until("info: listening at http://127.0.0.1:").await;
         let lines = said.lines();
@@ -108,6 +112,38 @@ async fn a_process_that_stays_shows_its_metrics_and_whether_it_is_alive_and_read
     assert!(scrape.run("last_success_timestamp_seconds").is_some(), "that of an earlier run");
     mongod.restart();
     listening.until("/readyz", 200).await;
+    signal(&listening.child, "TERM");
+    assert_eq!(end(listening.child).await.code, Some(143));
+    drop(listening.said);
+}
+
+#[tokio::test]
+async fn a_run_in_progress_is_shown_with_what_it_waits_for_until_it_ends() {
+    let case = Case::new().await;
+    case.fill("c", dated(0..360, days(-3))).await;
+    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletePercent: 100}\n";
+    let pause = case.file("pause", "");
+    let listening = Listening::start_by(&case, rule, &["--pause-file", pause.to_str().unwrap()]).await;
+    let waits = format!("sweeper_run_waiting{{namespace=\"{}.c\",reason=\"pauseFile\"}} 1\n", case.db.name());
+    let begun = std::time::Instant::now();
+    let mut body = String::new();
+    // A sample is taken every ten seconds.
+    while !body.contains(&waits) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{body}");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        body = listening.get("/metrics", &[]).await.2;
+    }
+    let scrape = Scrape::read(&body);
+    let numbers = ["in_progress", "expected_documents", "deleted_documents", "deleted_documents_per_second", "remaining_seconds"];
+    let numbers = numbers.map(|name| scrape.run(&format!("run_{name}")));
+    assert_eq!(numbers, [Some(1.0), Some(360.0), Some(0.0), Some(0.0), None], "{body}");
+
+    std::fs::remove_file(pause).unwrap();
+    listening.until("/readyz", 200).await;
+    let body = listening.get("/metrics", &[]).await.2;
+    assert!(!body.contains("sweeper_run_waiting") && body.contains("sweeper_run_in_progress "), "{body}");
+    assert_eq!(Scrape::read(&body).rules("deleted_documents").len(), 1, "{body}");
+    assert_eq!(case.ids("c").await, id_set::<i32>([]));
     signal(&listening.child, "TERM");
     assert_eq!(end(listening.child).await.code, Some(143));
     drop(listening.said);

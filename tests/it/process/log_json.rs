@@ -185,7 +185,7 @@ async fn progress_comes_as_numbers() {
         let number = |key: &str| line[key].as_u64().unwrap_or_else(|| panic!("{key}: {line}"));
         assert_eq!(number("deletedCount") + number("remainingCount"), 1200);
         assert!(number("deletedCount") > 0 && number("deletedPerSecond") > 0);
-        assert_eq!((number("rules"), number("rulesEnded")), (1, 0));
+        assert_eq!((number("rules"), number("rulesEnded"), number("expectedCount")), (1, 0, 1200));
         let left = number("remainingSeconds");
         assert!(line["message"].as_str().unwrap().contains(&format!(", eta 00:00:{left:02}; ")), "{line}");
     }

@@ -44,6 +44,20 @@ async fn a_signal_or_the_end_of_the_time_ends_the_command_on_the_server() {
 }
 
 #[tokio::test]
+async fn two_runs_do_not_compact_two_members_at_the_same_time() {
+    let emptied = emptied().await;
+    let before = emptied.files().await;
+    let (_, first) = held_up(&emptied, &[]).await;
+    let second = emptied.run(&["--max-duration", "4s"]).await;
+    assert!(second.stderr.contains("is being compacted by somebody else"), "{second:?}");
+    let second = read(second);
+    assert_eq!(statuses(&second), ["interrupted", "interrupted", "skipped"], "{second:#}");
+    signal(&first, "INT");
+    assert_eq!(end(first).await.code, Some(130));
+    assert_eq!(emptied.files().await, before);
+}
+
+#[tokio::test]
 async fn a_member_that_becomes_the_primary_is_not_compacted_to_the_end() {
     let emptied = emptied().await;
     emptied.set.prefer_no_member().await;

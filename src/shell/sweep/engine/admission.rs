@@ -59,7 +59,7 @@ impl Engine<'_> {
     /// Waits until the gates are to be asked again, and counts the time under the one that is closed.
     async fn hold_back(&mut self, closed: &Closed) -> Result<(), End> {
         let begun = Instant::now();
-        self.run.progress.waits(Some(&closed.why));
+        self.run.progress.waits(Some((closed.wait.name(), &closed.why)));
         let waited = self.wait(tokio::time::sleep(closed.again)).await;
         self.outcome().paused[closed.wait] += begun.elapsed();
         waited
