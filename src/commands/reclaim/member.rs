@@ -3,13 +3,13 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, info};
 
 use crate::base::failure::Failure;
 use crate::base::instant::millis;
 use crate::base::log;
-use crate::base::stop::{self, Stop};
+use crate::base::stop::Stop;
 use crate::base::text::{bytes, duration};
 use crate::commands::session::Session;
 use crate::core::facts::{FileSize, Topology};
@@ -27,6 +27,12 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Time between two looks at the members, and at a member that is being compacted.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Maximum time of one look at a member that is being compacted.
+const MAX_LOOK: Duration = Duration::from_secs(2);
+
+/// Maximum time to wait for the end of a command that was ended on the server.
+const MAX_LAST_WAIT: Duration = Duration::from_secs(6);
 
 /// Time between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -142,8 +148,8 @@ impl Reclaim<'_> {
         let namespace = Namespace { database: database.to_owned(), collection: collection.to_owned() };
         self.in_step().await?;
         let ended = self.command(member, row, &namespace).await;
-        let after = compact::files(member, &namespace).await;
-        row.freed_bytes = row.file_bytes.zip(after.ok()).map(|(before, after)| before.saturating_sub(size(&after)));
+        let after = timeout(MAX_LOOK, compact::files(member, &namespace)).await.ok().and_then(Result::ok);
+        row.freed_bytes = row.file_bytes.zip(after).map(|(before, after)| before.saturating_sub(size(&after)));
         ended
     }
 
@@ -152,10 +158,7 @@ impl Reclaim<'_> {
         let begun = Instant::now();
         let mut is_told = false;
         loop {
-            if self.stop.is_asked() {
-                return Err(self.stopped());
-            }
-            let Some(why) = self.out_of_step().await else { return Ok(()) };
+            let Some(why) = self.unless_stopped(self.out_of_step()).await? else { return Ok(()) };
             if begun.elapsed() >= MAX_WAIT {
                 let why = format!("the members were not in step for {}: {why}", duration(millis(MAX_WAIT)));
                 return Err(Unfinished { status: ReclaimStatus::NotDone, why });
@@ -164,10 +167,7 @@ impl Reclaim<'_> {
                 info!(target: log::PROGRESS, "waiting until the members are in step: {why}");
                 is_told = true;
             }
-            tokio::select! {
-                () = self.stop.asked() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-            }
+            self.unless_stopped(tokio::time::sleep(LOOK_EVERY)).await?;
         }
     }
 
@@ -181,7 +181,7 @@ impl Reclaim<'_> {
         for member in self.members.iter().filter(|_| behind.is_none()) {
             // Without `clusterMonitor` only the own operations are seen.
             if let Ok(connection) = &member.connection
-                && matches!(compact::is_compacting(connection).await, Ok(true))
+                && matches!(timeout(MAX_LOOK, compact::is_compacting(connection)).await, Ok(Ok(true)))
             {
                 return Some(format!("{} is being compacted by somebody else", member.name));
             }
@@ -192,7 +192,8 @@ impl Reclaim<'_> {
     /// Sends the command, and ends it on the server if the run is asked to stop or the member has become primary.
     async fn command(&self, member: &Deployment, row: &ReclaimRow, namespace: &Namespace) -> Result<(), Unfinished> {
         let not_done = |why: String| Unfinished { status: ReclaimStatus::NotDone, why };
-        let takes_writes = compact::takes_writes(member).await.map_err(|cause| not_done(cause.to_string()))?;
+        let takes_writes = self.unless_stopped(compact::takes_writes(member)).await?;
+        let takes_writes = takes_writes.map_err(|cause| not_done(cause.to_string()))?;
         if takes_writes && !self.primary {
             return Err(not_done("it has become the primary, which is compacted only with `--primary`".to_owned()));
         }
@@ -211,17 +212,18 @@ impl Reclaim<'_> {
                 () = self.stop.asked() => break self.stopped(),
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            if !takes_writes && !self.primary && matches!(compact::takes_writes(member).await, Ok(true)) {
+            let look = async { matches!(timeout(MAX_LOOK, compact::takes_writes(member)).await, Ok(Ok(true))) };
+            if !takes_writes && !self.primary && look.await {
                 break not_done("it became the primary meanwhile, which is compacted only with `--primary`".to_owned());
             }
             if told.elapsed() >= TELL_EVERY {
                 told = Instant::now();
-                self.tell(member, row, namespace, begun).await;
+                let _ = timeout(MAX_LOOK, self.tell(member, row, namespace, begun)).await;
             }
         };
         self.kill(member, row).await;
         // MongoDB 6.0.5 ends it only when it is through with a file, which may have been the last one.
-        match tokio::time::timeout(stop::MAX_TIME_TO_END, compacting).await {
+        match timeout(MAX_LAST_WAIT, compacting).await {
             Ok(ended) => ended.map_err(|_| unfinished),
             Err(_) => {
                 let why = format!("{}; the server has not ended the command yet", unfinished.why);
@@ -232,7 +234,7 @@ impl Reclaim<'_> {
 
     /// Ends the command of this run on a member.
     async fn kill(&self, member: &Deployment, row: &ReclaimRow) {
-        let ended = tokio::time::timeout(stop::MAX_TIME_TO_END, compact::kill(member)).await;
+        let ended = timeout(MAX_LOOK, compact::kill(member)).await;
         if !matches!(ended, Ok(Ok(()))) {
             debug!("`compact` on {} could not be ended: {ended:?}", row.member);
         }
@@ -245,6 +247,15 @@ impl Reclaim<'_> {
         let of = bytes(row.reclaimable_bytes.unwrap_or_default());
         let time = duration(millis(begun.elapsed()));
         info!(target: log::PROGRESS, "{namespace} on {}: {} of {of} given back in {time}", row.member, bytes(freed));
+    }
+
+    /// Waits for something unless the run is asked to stop.
+    async fn unless_stopped<T>(&self, wait: impl Future<Output = T>) -> Result<T, Unfinished> {
+        tokio::select! {
+            biased;
+            () = self.stop.asked() => Err(self.stopped()),
+            waited = wait => Ok(waited),
+        }
     }
 
     fn stopped(&self) -> Unfinished {

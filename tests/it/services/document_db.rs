@@ -82,7 +82,11 @@ async fn no_delete_is_sent_that_the_engine_serves_by_a_scan() {
         let report = proxied.case.report(&rule, &[]).await;
         assert_eq!((report.ran.code, report.rule(0, "status")), (Some(0), &"complete".into()), "{keys} {indexed}: {report:?}");
         assert_eq!(proxied.case.ids("c").await, left, "{keys} {indexed}");
-        assert_eq!(report.rule(0, "deletedCount"), 1100 - left.len(), "{keys} {indexed}: {report:?}");
+        // On a busy machine the driver may take the proxy for dead, and its replies are lost.
+        let deleted = report.rule(0, "deletedCount").as_u64().unwrap();
+        let is_uncertain = report.rule(0, "uncertain") == true;
+        let went = (1100 - left.len()) as u64;
+        assert!(deleted == went || (deleted < went && is_uncertain), "{keys} {indexed}: {report:?}");
         // On a busy machine, each command takes long.
         let warnings = report.rule(0, "warnings").as_array().unwrap();
         let others: Vec<_> =

@@ -61,7 +61,7 @@ async fn documents_that_move_to_a_shard_that_has_carried_out_the_delete_go_as_we
             cluster.router.move_in_next_delete(&namespace, moved);
         }
         let report = swept(&cluster, keys).await;
-        assert_eq!(left(&cluster).await, live(), "{has_index} {keys}");
+        assert_eq!(left(&cluster).await, live(), "{has_index} {keys}: {report:?}");
         assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(0), &266.into()), "{report:?}");
         assert_eq!(report.rule(0, "remainingCount"), &serde_json::json!(0), "{report:?}");
     }

@@ -52,9 +52,10 @@ impl Router {
         self.run(to, &doc! { "insert": collection, "documents": moved, "$db": database }).await?;
         let leave = doc! { "q": { "_id": { "$in": ids } }, "limit": 0 };
         self.run(from, &doc! { "delete": collection, "deletes": [leave], "$db": database }).await?;
-        let mut after = (**sharded).clone();
-        after.chunks[chunk].1 = to;
         let mut collections = self.collections.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another chunk may have moved since the delete was asked for.
+        let mut after = collections.get(&asked.namespace()).map_or_else(|| (**sharded).clone(), |now| (**now).clone());
+        after.chunks[chunk].1 = to;
         collections.insert(asked.namespace(), Arc::new(after));
         Ok(())
     }
