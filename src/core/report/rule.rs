@@ -1,5 +1,6 @@
 //! Report of one rule in one namespace.
 
+mod relative;
 mod strategy;
 #[cfg(test)]
 mod tests;
@@ -24,8 +25,8 @@ use crate::core::plan::outcome::{Children, HeldDocuments, RuleOutcome, Swept};
 use crate::core::plan::verdict::Verdict;
 use crate::core::plan::waits::PausedMs;
 use crate::core::plan::{Decision, Family, PlannedRule, Reason, Selection, StopReason};
-use crate::core::policy::relative::RelativeDate;
 use crate::core::policy::{Holds, Rule, Variable};
+pub use relative::RelativeDateReport;
 pub use strategy::{DeleteOrder, Strategy};
 
 /// One rule in one namespace. A value that was not measured is null.
@@ -166,36 +167,6 @@ pub struct RuleReport {
     /// Figures of an audit, among the other keys of the rule.
     #[serde(flatten)]
     pub audit: Option<AuditReport>,
-}
-
-/// A relative date in a filter.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "relativeDate")]
-pub struct RelativeDateReport {
-    /// The key of the filter: `filter` or `holds.filter`.
-    pub of: String,
-    /// Path of the field that is compared with the date; empty within `$expr`.
-    pub path: String,
-    /// The time before `asOf`, as the policy writes it.
-    pub ago: String,
-    /// `asOf` less this time.
-    pub date: Instant,
-}
-
-impl From<&RelativeDate> for RelativeDateReport {
-    fn from(RelativeDate { of, path, ago, date }: &RelativeDate) -> Self {
-        Self { of: (*of).to_owned(), path: path.clone(), ago: ago.clone(), date: Instant(*date) }
-    }
-}
-
-impl RelativeDateReport {
-    /// Says what the date stands for.
-    pub(super) fn words(&self) -> String {
-        let Self { of, path, ago, date } = self;
-        let place = if path.is_empty() { of.clone() } else { format!("{of}, {path}") };
-        format!("{ago} ago ({place}) is {date}")
-    }
 }
 
 /// A key that holds keep documents by.

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mongodb::bson::{Bson, DateTime, Document, doc};
+use tokio::sync::RwLock;
 
 pub(crate) use chunks::Sharded;
 pub(crate) use moves::Move;
@@ -41,6 +42,8 @@ pub(crate) struct Router {
     of_new: Mutex<Option<Sharded>>,
     /// Moves that are yet to come, with the namespaces of their collections.
     moves: Mutex<Vec<(String, Move)>>,
+    /// Held by each write while shards carry it out, and by a chunk that moves: no document is changed between its two shards.
+    moving: RwLock<()>,
     /// Whether shards have documents of chunks that they do not own.
     has_orphans: AtomicBool,
     /// Milliseconds by which its clock is ahead of those of the shards.
@@ -86,8 +89,9 @@ impl Router {
         let shards = shards.into_iter().map(Shard::new).collect();
         let (collections, cursors, moves) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (is_config_hidden, of_new) = (AtomicBool::new(false), Mutex::default());
-        let (has_orphans, ahead, trips) = (AtomicBool::new(false), AtomicI64::new(0), Mutex::default());
-        Arc::new(Self { shards, collections, cursors, is_config_hidden, of_new, moves, has_orphans, ahead, trips })
+        let (moving, has_orphans, ahead, trips) =
+            (RwLock::default(), AtomicBool::new(false), AtomicI64::new(0), Mutex::default());
+        Arc::new(Self { shards, collections, cursors, is_config_hidden, of_new, moves, moving, has_orphans, ahead, trips })
     }
 
     /// Sets the clock of the router so many milliseconds ahead of those of the shards.

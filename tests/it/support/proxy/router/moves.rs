@@ -40,6 +40,8 @@ impl Router {
             place.map(|place| moves.remove(place).1)
         };
         let (Some(Move { chunk, to }), Some(sharded)) = (next, &asked.sharded) else { return Ok(()) };
+        // As in a migration, a delete comes before or after the move of its document, and brings no document back.
+        let _moving = self.moving.write().await;
         let from = sharded.chunks[chunk].1;
         let (collection, database) = (&asked.collection, &asked.database);
         let found = self.gather(from, &doc! { "find": collection, "$db": database }).await?.unwrap_or_default();

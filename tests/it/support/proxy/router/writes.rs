@@ -221,6 +221,7 @@ impl Router {
         let mut command = asked.command.clone();
         command.insert(list, vec![Bson::Document(statement.clone())]);
         let command = &command;
+        let _unmoved = self.moving.read().await;
         let sent = shards.iter().map(async |shard| self.run(*shard, &self.of_owned(asked, *shard, command)).await);
         for reply in try_join_all(sent).await? {
             written.add(reply, &[index], true);
