@@ -24,7 +24,7 @@ use crate::core::policy::only::Only;
 use crate::core::report::native::{self, ChangeReport, ChangeStatus, NativeReport, NativeRow};
 use crate::core::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport};
 use crate::shell::server::Deployment;
-use crate::shell::server::look::{catalog, overdue};
+use crate::shell::server::look::overdue;
 use crate::shell::server::own::native_ttl;
 
 /// Maximum time to wait for a change that is under way after a signal.
@@ -91,12 +91,7 @@ async fn look(session: &Session) -> Result<(Deployment, Vec<Difference>), Failur
 
 async fn compare(session: &Session, only: &Only<'_>, deployment: &Deployment) -> Result<Vec<Difference>, Failure> {
     let patterns: Vec<_> = session.policy.rules.iter().map(|rule| &rule.namespace).collect();
-    let catalog = catalog::catalog(deployment, &patterns)
-        .await
-        .map_err(|cause| Failure::cannot_run(format!("listing databases: {cause}; nothing was changed")))?;
-    if let Some(why) = catalog.unreadable.first() {
-        return Err(Failure::cannot_run(format!("{why}; nothing was changed")));
-    }
+    let catalog = prepare::whole_catalog(deployment, &patterns, "nothing was changed").await?;
     // All rules take part: a setting is extra only if none of them corresponds to it.
     let rules: Vec<_> = session.policy.rules.iter().collect();
     let mut differences = diff::diff(&rules, &catalog, deployment.facts.wire_version, deployment.facts.capabilities.plain_to_ttl);

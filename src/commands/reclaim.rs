@@ -6,10 +6,12 @@ use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
+
 use super::cli::{Common, ReclaimArgs};
-use super::session::Session;
+use super::confirm;
 use super::session::outputs::{SingleOutput, deliver_single};
-use super::{confirm, session};
+use super::session::{Session, prepare};
 use crate::base::exit;
 use crate::base::failure::Failure;
 use crate::base::instant::{Instant, millis};
@@ -22,9 +24,8 @@ use crate::core::policy::only::Only;
 use crate::core::report::reclaim::{self, MemberRole, ReclaimReport, ReclaimRow, ReclaimStatus, ReclaimTotals};
 use crate::core::report::{Format, PolicyReport, SCHEMA_VERSION, ServerReport};
 use crate::shell::server::Deployment;
-use crate::shell::server::look::catalog;
 use crate::shell::server::watch::lag::{self, SetMember};
-use member::Reclaim;
+use member::{Reclaim, ReclaimMember};
 
 /// Lag of a member up to which the set is in step, unless a rule has a `maxLag`.
 const MAX_LAG: Duration = Duration::from_secs(10);
@@ -39,15 +40,16 @@ pub(super) async fn command(options: &Common, args: &ReclaimArgs, id: &str) -> a
     let stop = session.stop.with_end(args.max_duration.map(|max| session.begun + max));
     let (set, namespaces, members) = stop.or_fail(NOTHING, look(&session)).await?;
     let max_lag = session.policy.rules.iter().filter_map(|rule| rule.limits.max_lag).min().unwrap_or(MAX_LAG);
-    let members = stop.or_fail::<_, Failure>(NOTHING, async { Ok(member::connect(&session, members).await) }).await?;
     let reclaim = Reclaim { stop: &stop, set: &set, members: &members, max_lag, primary: args.primary };
-    let mut rows = stop.or_fail::<_, Failure>(NOTHING, async { Ok(reclaim.measure(&namespaces).await) }).await?;
+    let places = || members.iter().flat_map(|member| namespaces.iter().map(move |namespace| (member, namespace)));
+    let measured = stream::iter(places()).then(|(member, namespace)| reclaim.measure(member, namespace));
+    let mut rows: Vec<ReclaimRow> = stop.or_fail::<_, Failure>(NOTHING, measured.map(Ok).try_collect()).await?;
     if !args.dry_run && rows.iter().any(|row| row.status == ReclaimStatus::Planned) {
         if confirm::can_ask(args.yes) {
             ask(&session, &stop, &rows).await?;
         }
-        for row in rows.iter_mut().filter(|row| row.status == ReclaimStatus::Planned) {
-            reclaim.compact(row).await;
+        for ((member, namespace), row) in places().zip(&mut rows) {
+            reclaim.compact(member, namespace, row).await;
         }
     }
     let report = ReclaimReport {
@@ -64,7 +66,7 @@ pub(super) async fn command(options: &Common, args: &ReclaimArgs, id: &str) -> a
         rows,
     };
     set.close().await;
-    member::close(members).await;
+    ReclaimMember::close_all(members).await;
     let colored = output.look(&session.options).colored;
     let text = output.json_or_text(&report, |report| reclaim::to_text(report, colored));
     Ok(deliver_single(&session.options, output, &text, report.exit_code, &reclaim::summary(&report))?)
@@ -88,10 +90,10 @@ async fn ask(session: &Session, stop: &Stop, rows: &[ReclaimRow]) -> anyhow::Res
 /// Connects, and finds the namespaces and the members, in the order in which these are compacted.
 ///
 /// Errors: no connection, a deployment that is not compacted, or nothing that the policy names.
-async fn look(session: &Session) -> Result<(Deployment, Vec<Namespace>, Vec<(String, MemberRole)>), Failure> {
+async fn look(session: &Session) -> Result<(Deployment, Vec<Namespace>, Vec<ReclaimMember>), Failure> {
     let only = Only(&session.options.only);
     let rules = only.rules(&session.policy)?;
-    let set = session::prepare::connect(session, NOTHING).await?;
+    let set = prepare::connect(session, NOTHING).await?;
     if let Some(why) = unserved(&set) {
         return Err(Failure::cannot_run(format!("{why}; {NOTHING}")).exit_code(exit::REFUSED));
     }
@@ -99,11 +101,18 @@ async fn look(session: &Session) -> Result<(Deployment, Vec<Namespace>, Vec<(Str
     if namespaces.is_empty() {
         return Err(only.nothing_selected(&session.policy).into());
     }
+    let members = ReclaimMember::connect_all(session, members(&set).await?).await;
+    Ok((set, namespaces, members))
+}
+
+/// Returns the names and roles of the members, the primary last.
+///
+/// Errors: the set does not show them.
+async fn members(set: &Deployment) -> Result<Vec<(String, MemberRole)>, Failure> {
     if set.facts.topology == Topology::Standalone {
-        let member = set.facts.hosts.first().cloned().unwrap_or_default();
-        return Ok((set, namespaces, vec![(member, MemberRole::Standalone)]));
+        return Ok(vec![(set.facts.hosts.first().cloned().unwrap_or_default(), MemberRole::Standalone)]);
     }
-    let members = lag::members(&set).await.map_err(|cause| {
+    let members = lag::members(set).await.map_err(|cause| {
         let failure = Failure::cannot_run(format!("looking at the members of the replica set: {cause}; {NOTHING}"));
         match cause.is_unauthorized() {
             true => {
@@ -115,7 +124,7 @@ async fn look(session: &Session) -> Result<(Deployment, Vec<Namespace>, Vec<(Str
     let role = |member: &SetMember| if member.is_primary { MemberRole::Primary } else { MemberRole::Secondary };
     let mut members: Vec<_> = members.iter().map(|member| (member.name.clone(), role(member))).collect();
     members.sort_by_key(|(_, role)| *role == MemberRole::Primary);
-    Ok((set, namespaces, members))
+    Ok(members)
 }
 
 /// Returns the reason why a deployment is not compacted; `None` if it can be.
@@ -133,19 +142,9 @@ fn unserved(set: &Deployment) -> Option<String> {
 async fn namespaces(set: &Deployment, rules: &[&Rule], only: &Only<'_>) -> Result<Vec<Namespace>, Failure> {
     let enabled = || rules.iter().filter(|rule| rule.enabled);
     let children = enabled().filter_map(|rule| rule.family.as_ref()).flat_map(|family| &family.children);
-    let children: Vec<NamespacePattern> = children
-        .map(|child| NamespacePattern {
-            database: child.namespace.database.clone(),
-            collection: child.namespace.collection.clone(),
-        })
-        .collect();
+    let children: Vec<NamespacePattern> = children.map(|child| NamespacePattern::from(&child.namespace)).collect();
     let patterns: Vec<&NamespacePattern> = enabled().map(|rule| &rule.namespace).chain(&children).collect();
-    let catalog = catalog::catalog(set, &patterns)
-        .await
-        .map_err(|cause| Failure::cannot_run(format!("listing databases: {cause}; {NOTHING}")))?;
-    if let Some(why) = catalog.unreadable.first() {
-        return Err(Failure::cannot_run(format!("{why}; {NOTHING}")));
-    }
+    let catalog = prepare::whole_catalog(set, &patterns, NOTHING).await?;
     let is_swept = |namespace: &Namespace| {
         let by_rule = enabled().any(|rule| rule.stands_for(namespace) && only.selects(Some(rule), namespace));
         by_rule || children.iter().any(|pattern| pattern.matches(namespace))

@@ -12,14 +12,14 @@ use crate::base::log;
 use crate::base::stop::Stop;
 use crate::base::text::{bytes, duration};
 use crate::commands::session::Session;
-use crate::core::facts::{FileSize, Topology};
+use crate::core::facts::FileSize;
 use crate::core::policy::namespace::Namespace;
 use crate::core::report::reclaim::{MemberRole, ReclaimRow, ReclaimStatus, reclaimable};
 use crate::shell::server::Deployment;
 use crate::shell::server::compact;
 use crate::shell::server::connect::connect_to_member;
 use crate::shell::server::look::privileges;
-use crate::shell::server::watch::lag::{self, Lag};
+use crate::shell::server::watch::lag;
 use crate::shell::sweep::asked_reason;
 
 /// Maximum time to wait until all members are in step.
@@ -42,29 +42,31 @@ pub(super) struct ReclaimMember {
     /// `host:port`.
     name: String,
     role: MemberRole,
-    /// The connection to it, or the reason why there is none.
+    /// Connection to the member only; the error says why there is none.
     connection: Result<Deployment, String>,
 }
 
-/// Connects to each member by itself.
-pub(super) async fn connect(session: &Session, members: Vec<(String, MemberRole)>) -> Vec<ReclaimMember> {
-    let mut connected = Vec::new();
-    for (name, role) in members {
-        let connection = connect_to(session, &name).await.map_err(|failure| failure.message);
-        connected.push(ReclaimMember { name, role, connection });
+impl ReclaimMember {
+    /// Connects to each member by itself.
+    pub(super) async fn connect_all(session: &Session, members: Vec<(String, MemberRole)>) -> Vec<Self> {
+        let mut connected = Vec::new();
+        for (name, role) in members {
+            let connection = Self::connect(session, &name).await.map_err(|failure| failure.message);
+            connected.push(Self { name, role, connection });
+        }
+        connected
     }
-    connected
-}
 
-async fn connect_to(session: &Session, member: &str) -> Result<Deployment, Failure> {
-    let Session { uri, id, policy, stop, .. } = session;
-    connect_to_member(&uri.with_password(stop).await?, member, policy.connection.flavor, id).await
-}
+    async fn connect(session: &Session, name: &str) -> Result<Deployment, Failure> {
+        let Session { uri, id, policy, stop, .. } = session;
+        connect_to_member(&uri.with_password(stop).await?, name, policy.connection.flavor, id).await
+    }
 
-/// Closes the connections.
-pub(super) async fn close(members: Vec<ReclaimMember>) {
-    for connection in members.into_iter().filter_map(|member| member.connection.ok()) {
-        connection.close().await;
+    /// Closes the connections.
+    pub(super) async fn close_all(members: Vec<Self>) {
+        for connection in members.into_iter().filter_map(|member| member.connection.ok()) {
+            connection.close().await;
+        }
     }
 }
 
@@ -87,18 +89,8 @@ struct Unfinished {
 }
 
 impl Reclaim<'_> {
-    /// Returns what each member would give back of each namespace.
-    pub(super) async fn measure(&self, namespaces: &[Namespace]) -> Vec<ReclaimRow> {
-        let mut rows = Vec::new();
-        for member in self.members {
-            for namespace in namespaces {
-                rows.push(self.look(member, namespace).await);
-            }
-        }
-        rows
-    }
-
-    async fn look(&self, member: &ReclaimMember, namespace: &Namespace) -> ReclaimRow {
+    /// Returns what a member would give back of a namespace.
+    pub(super) async fn measure(&self, member: &ReclaimMember, namespace: &Namespace) -> ReclaimRow {
         let files = match &member.connection {
             Ok(connection) => compact::files(connection, namespace).await.map_err(|cause| {
                 let why = privileges::explain(&cause, namespace, &["collStats"]);
@@ -127,10 +119,11 @@ impl Reclaim<'_> {
         }
     }
 
-    /// Compacts one namespace on one member, and enters the outcome.
-    pub(super) async fn compact(&self, row: &mut ReclaimRow) {
+    /// Compacts a namespace on a member if that is planned, and enters the outcome.
+    pub(super) async fn compact(&self, member: &ReclaimMember, namespace: &Namespace, row: &mut ReclaimRow) {
+        let (Ok(connection), ReclaimStatus::Planned) = (&member.connection, row.status) else { return };
         let begun = Instant::now();
-        let ended = self.one(row).await;
+        let ended = self.one(connection, namespace, row).await;
         row.duration_ms = millis(begun.elapsed());
         match ended {
             Ok(()) => row.status = ReclaimStatus::Done,
@@ -139,16 +132,10 @@ impl Reclaim<'_> {
     }
 
     /// Compacts one namespace, once all members are in step.
-    async fn one(&self, row: &mut ReclaimRow) -> Result<(), Unfinished> {
-        let member = self.members.iter().find(|member| member.name == row.member);
-        let connection = member.and_then(|member| member.connection.as_ref().ok());
-        let (Some(member), Some((database, collection))) = (connection, row.namespace.split_once('.')) else {
-            return Err(Unfinished { status: ReclaimStatus::NotDone, why: "there is no connection to it".to_owned() });
-        };
-        let namespace = Namespace { database: database.to_owned(), collection: collection.to_owned() };
+    async fn one(&self, member: &Deployment, namespace: &Namespace, row: &mut ReclaimRow) -> Result<(), Unfinished> {
         self.in_step().await?;
-        let ended = self.command(member, row, &namespace).await;
-        let after = timeout(MAX_LOOK, compact::files(member, &namespace)).await.ok().and_then(Result::ok);
+        let ended = self.command(member, row, namespace).await;
+        let after = timeout(MAX_LOOK, compact::files(member, namespace)).await.ok().and_then(Result::ok);
         row.freed_bytes = row.file_bytes.zip(after).map(|(before, after)| before.saturating_sub(size(&after)));
         ended
     }
@@ -173,11 +160,7 @@ impl Reclaim<'_> {
 
     /// Returns the reason why the members are not in step; `None` if they are.
     async fn out_of_step(&self) -> Option<String> {
-        let lag = match self.set.facts.topology {
-            Topology::Standalone => Lag::NoSecondary,
-            Topology::ReplicaSet | Topology::Sharded => lag::now(self.set).await,
-        };
-        let behind = lag.behind(self.max_lag);
+        let behind = lag::now(self.set).await.behind(self.max_lag);
         for member in self.members.iter().filter(|_| behind.is_none()) {
             // Without `clusterMonitor` only the own operations are seen.
             if let Ok(connection) = &member.connection

@@ -62,14 +62,14 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The state of the process that is shown.
 pub(crate) struct StatusPage {
     shown: RwLock<Shown>,
-    /// The run in progress.
+    /// The last sample of the run in progress.
     pub running: LastSample,
     /// The last time at which the loop of the runs said that it moves.
     moved: RwLock<Instant>,
 }
 
 struct Shown {
-    /// The text of `/metrics`, which all of its readers share: it may have a few megabytes.
+    /// The part of `/metrics` about the last run that has ended.
     metrics: Bytes,
     /// The reason why the process is not ready; `None` if it is.
     unready: Option<&'static str>,

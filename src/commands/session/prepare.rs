@@ -7,9 +7,9 @@ use bson::DateTime;
 use super::{Session, directories};
 use crate::base::exit;
 use crate::base::failure::Failure;
-use crate::core::facts::NamespaceFacts;
+use crate::core::facts::{Catalog, NamespaceFacts};
 use crate::core::plan::{self, ChildRule, Plan, PlannedRule, RunFacts};
-use crate::core::policy::namespace::Namespace;
+use crate::core::policy::namespace::{Namespace, NamespacePattern};
 use crate::core::policy::only::{NothingSelected, Only};
 use crate::core::report::approval::Approval;
 use crate::shell::server::Deployment;
@@ -38,6 +38,24 @@ pub(crate) async fn find_part(deployment: &mut Deployment, nothing: &str) -> Res
             .hint("the server answered until then: run again, and read the log of the server if it fails again")
     })?;
     Ok(())
+}
+
+/// Reads the collections that a pattern matches, for a command that needs to see all of them. `nothing` names what was not done
+/// in case of an error.
+///
+/// Errors: a database or a collection cannot be read.
+pub(crate) async fn whole_catalog(
+    deployment: &Deployment,
+    patterns: &[&NamespacePattern],
+    nothing: &str,
+) -> Result<Catalog, Failure> {
+    let catalog = catalog::catalog(deployment, patterns)
+        .await
+        .map_err(|cause| Failure::cannot_run(format!("listing databases: {cause}; {nothing}")))?;
+    match catalog.unreadable.first() {
+        None => Ok(catalog),
+        Some(why) => Err(Failure::cannot_run(format!("{why}; {nothing}"))),
+    }
 }
 
 /// Options of a plan that come from the command line.

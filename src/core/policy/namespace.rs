@@ -45,6 +45,12 @@ pub struct NamespacePattern {
     pub collection: String,
 }
 
+impl From<&Namespace> for NamespacePattern {
+    fn from(Namespace { database, collection }: &Namespace) -> Self {
+        Self { database: database.clone(), collection: collection.clone() }
+    }
+}
+
 impl NamespacePattern {
     /// Parses a pattern; its parts are split at the first dot, as MongoDB does.
     ///

@@ -134,8 +134,7 @@ fn leave_out(map: &Mapping, rules: &mut [(usize, Rule)], own: &[&Namespace]) {
     for (index, rule) in rules {
         for namespace in own.iter().filter(|namespace| rule.namespace.matches(namespace)) {
             if rule.namespace.is_glob() {
-                let Namespace { database, collection } = (**namespace).clone();
-                rule.exclude.push(NamespacePattern { database, collection });
+                rule.exclude.push(NamespacePattern::from(*namespace));
             } else {
                 let problem =
                     format!("collections[{index}]: its namespace is where the runs keep their own records, and is never swept");

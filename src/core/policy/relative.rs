@@ -3,6 +3,8 @@
 use bson::{Bson, DateTime, Document};
 
 use super::env::expand;
+use super::key::Kind;
+use super::kinds::Seconds;
 use super::yaml::Node;
 use super::{Rule, duration};
 
@@ -27,7 +29,7 @@ pub(super) fn wrong(value: &Node, keys: usize, env: &dyn Fn(&str) -> Option<Stri
         return Some(format!("`{AGO}` stands for a date; expected no other key next to it"));
     }
     let Node::Str(raw) = value else {
-        return Some(format!("`{AGO}`: found {}; expected a duration such as `90d`, `12h`, `45m`, `30s`", value.describe()));
+        return Some(format!("`{AGO}`: found {}; expected {}", value.describe(), Seconds.words()));
     };
     // A variable that is not set is told as such.
     let why = duration::parse(&expand(raw, env).ok()?).err()?;

@@ -85,15 +85,14 @@ pub fn render(ended: &EndedRun) -> String {
     let at = seconds(ended.at.timestamp_millis());
     let is_success = ended.exit_code == exit::DONE;
     let last_success = if is_success && !ended.dry_run { Some(at) } else { ended.earlier.last_success };
-    let run = |name, help, value: Option<f64>| family(name, help, value.map(|value| series(&[], value)).into_iter().collect());
     let mut families = vec![
         build_info(),
-        run("sweeper_last_run_timestamp_seconds", "Time at which the last run ended.", Some(at)),
+        of_run("sweeper_last_run_timestamp_seconds", "Time at which the last run ended.", Some(at)),
         last_success_at(last_success),
-        run("sweeper_last_run_duration_seconds", "Duration of the last run.", Some(ended.duration_ms as f64 / 1000.0)),
-        run("sweeper_last_run_exit_code", "Exit code of the last run.", Some(f64::from(ended.exit_code))),
-        run("sweeper_last_run_success", "Whether the exit code of the last run is 0.", Some(bit(is_success))),
-        run("sweeper_last_run_dry_run", "Whether the last run was a dry run.", Some(bit(ended.dry_run))),
+        of_run("sweeper_last_run_duration_seconds", "Duration of the last run.", Some(ended.duration_ms as f64 / 1000.0)),
+        of_run("sweeper_last_run_exit_code", "Exit code of the last run.", Some(f64::from(ended.exit_code))),
+        of_run("sweeper_last_run_success", "Whether the exit code of the last run is 0.", Some(bit(is_success))),
+        of_run("sweeper_last_run_dry_run", "Whether the last run was a dry run.", Some(bit(ended.dry_run))),
     ];
     families.extend(ended.report.into_iter().map(|report| last_progress(report, ended, at)));
     families.extend(ended.report.into_iter().flat_map(of_rules));
@@ -108,30 +107,29 @@ pub fn before_the_first_run(earlier: &Earlier) -> String {
 
 /// Renders the metrics of the run in progress, by its last sample; `None` if no run deletes now.
 pub(crate) fn in_progress(sample: Option<&ProgressSample>) -> String {
-    let one = |name, help, value: Option<f64>| family(name, help, value.map(|value| series(&[], value)).into_iter().collect());
     let of = |value: &dyn Fn(&ProgressSample) -> Option<f64>| sample.and_then(value);
     // Several rules may wait in one namespace.
     let waiting: BTreeSet<(&str, &str)> =
         sample.iter().flat_map(|sample| &sample.waiting).map(|waiting| (waiting.namespace.as_str(), waiting.reason)).collect();
     let waiting = waiting.into_iter().map(|(namespace, reason)| series(&[("namespace", namespace), ("reason", reason)], 1.0));
     text(vec![
-        one("sweeper_run_in_progress", "Whether a run deletes now.", Some(bit(sample.is_some()))),
-        one(
+        of_run("sweeper_run_in_progress", "Whether a run deletes now.", Some(bit(sample.is_some()))),
+        of_run(
             "sweeper_run_expected_documents",
             "Expired documents of the run in progress, if all of its rules counted them.",
             of(&|sample| sample.expected.map(|expected| expected as f64)),
         ),
-        one(
+        of_run(
             "sweeper_run_deleted_documents",
             "Documents that the run in progress has deleted.",
             of(&|sample| Some(sample.deleted as f64)),
         ),
-        one(
+        of_run(
             "sweeper_run_deleted_documents_per_second",
             "Documents that the run in progress deletes per second.",
             of(&|sample| Some(sample.per_second as f64)),
         ),
-        one(
+        of_run(
             "sweeper_run_remaining_seconds",
             "Time that the run in progress takes for the rest at its speed.",
             of(&|sample| sample.time_left.map(|left| left.as_secs_f64())),
@@ -151,8 +149,7 @@ fn build_info() -> MetricFamily {
 }
 
 fn last_success_at(time: Option<f64>) -> MetricFamily {
-    let series = time.map(|time| series(&[], time)).into_iter().collect();
-    family(LAST_SUCCESS, "Time at which a run other than a dry run last ended with exit code 0.", series)
+    of_run(LAST_SUCCESS, "Time at which a run other than a dry run last ended with exit code 0.", time)
 }
 
 /// Returns the time of the last progress of each rule: of the last sweep that deleted something by it, or left nothing to delete.
@@ -265,6 +262,11 @@ fn oldest_age(rule: &RuleReport, as_of: i64) -> Option<f64> {
 
 fn labels(rule: &RuleReport) -> [(&str, &str); 2] {
     [("rule", &rule.name), ("namespace", &rule.namespace)]
+}
+
+/// Returns a family with one series without labels, or with none if the value is unknown.
+fn of_run(name: &str, help: &str, value: Option<f64>) -> MetricFamily {
+    family(name, help, value.map(|value| series(&[], value)).into_iter().collect())
 }
 
 fn family(name: &str, help: &str, series: Vec<Metric>) -> MetricFamily {

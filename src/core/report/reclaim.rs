@@ -123,7 +123,7 @@ impl fmt::Display for ReclaimStatus {
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "totals")]
 pub struct ReclaimTotals {
-    /// What was, or would be, compacted.
+    /// Bytes that the files to be compacted could give back, before the run.
     pub reclaimable_bytes: u64,
     pub freed_bytes: u64,
     pub not_done: u64,

@@ -41,14 +41,7 @@ pub(crate) async fn compact(member: &Deployment, namespace: &Namespace, is_force
 ///
 /// Errors: the member does not answer, or the user may not see the operations of others.
 pub(crate) async fn is_compacting(member: &Deployment) -> Result<bool> {
-    let stages = vec![
-        doc! { "$currentOp": { "allUsers": true } },
-        doc! { "$match": { "command.compact": { "$exists": true } } },
-        doc! { "$limit": 1 },
-        doc! { "$project": { "opid": 1 } },
-    ];
-    let reply = member.read("admin", doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await?;
-    Ok(first_batch(&reply).next().is_some())
+    Ok(!operations(member, doc! { "allUsers": true }, doc! {}).await?.is_empty())
 }
 
 /// Ends the `compact` of this run on a member. It needs no privilege: a user may end operations of his own (MongoDB manual,
@@ -56,21 +49,23 @@ pub(crate) async fn is_compacting(member: &Deployment) -> Result<bool> {
 ///
 /// Errors: the member does not answer.
 pub(crate) async fn kill(member: &Deployment) -> Result<()> {
-    let stages = vec![
-        doc! { "$currentOp": {} },
-        doc! { "$match": { "command.compact": { "$exists": true }, "command.comment": member.comment.as_str() } },
-        doc! { "$project": { "opid": 1 } },
-    ];
-    let reply = member.read("admin", doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await?;
-    for operation in first_batch(&reply).filter_map(|operation| operation.get("opid")) {
-        member.read("admin", doc! { "killOp": 1, "op": operation.clone() }).await?;
+    for operation in operations(member, doc! {}, doc! { "command.comment": member.comment.as_str() }).await? {
+        member.read("admin", doc! { "killOp": 1, "op": operation }).await?;
     }
     Ok(())
 }
 
-fn first_batch(reply: &Document) -> impl Iterator<Item = &Document> {
+/// Returns the ids of the `compact` operations on a member that match a filter. `options` are those of `$currentOp`.
+async fn operations(member: &Deployment, options: Document, filter: Document) -> Result<Vec<Bson>> {
+    let stages = vec![
+        doc! { "$currentOp": options },
+        doc! { "$match": { "$and": [{ "command.compact": { "$exists": true } }, filter] } },
+        doc! { "$project": { "opid": 1 } },
+    ];
+    let reply = member.read("admin", doc! { "aggregate": 1, "pipeline": stages, "cursor": {} }).await?;
     let batch = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
-    batch.into_iter().flatten().filter_map(Bson::as_document)
+    let found = batch.into_iter().flatten().filter_map(Bson::as_document);
+    Ok(found.filter_map(|operation| operation.get("opid").cloned()).collect())
 }
 
 /// Whether a member takes writes.

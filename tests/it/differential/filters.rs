@@ -205,7 +205,7 @@ pub(super) fn values<'a>(document: &'a Document, path: &str) -> Vec<&'a Bson> {
     }
 }
 
-/// What comparisons depend on besides the values.
+/// Settings of a run by which values are compared.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Comparing {
     /// Whether the rule's collation ignores the case of strings.

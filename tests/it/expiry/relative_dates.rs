@@ -52,7 +52,7 @@ fn survivors() -> std::collections::BTreeSet<String> {
     id_set((0..).zip(documents()).filter(|(_, (_, goes))| !goes).map(|(id, _)| id))
 }
 
-/// What the report says of the one relative date of [`RULE`].
+/// Returns the entry of a report for the one relative date of [`RULE`].
 fn said() -> Value {
     json!([{ "of": "filter", "path": "seenAt", "ago": "90d", "date": "2020-06-15T12:26:40.000Z" }])
 }

@@ -78,7 +78,10 @@ fn with_data(status: &Document) -> Vec<SetMember> {
 
 /// Returns the lag of the slowest member now.
 pub(crate) async fn now(deployment: &Deployment) -> Lag {
-    read(look(deployment.clone()).await)
+    match deployment.facts.topology {
+        Topology::Standalone => Lag::NoSecondary,
+        Topology::ReplicaSet | Topology::Sharded => read(look(deployment.clone()).await),
+    }
 }
 
 /// The way to find out the lag of a deployment.
