@@ -23,10 +23,11 @@ use super::session::{Session, new_id, refuse_invisible};
 use super::sweep::{self, EndedSweep};
 use crate::base::failure::{self, Failure};
 use crate::base::stop::{self, Stop};
-use crate::base::{exit, instant, log};
+use crate::base::{exit, instant, log, watch};
 use crate::commands::cli::{Common, SweepArgs};
-use crate::core::policy::Policy;
 use crate::core::policy::loosened::loosened;
+use crate::core::policy::reread::not_taken;
+use crate::core::policy::{Policy, RunLimits};
 use schedule::Schedule;
 
 /// Interval between two looks at the clock during a wait, because the clock may be set and the machine may sleep.
@@ -37,6 +38,8 @@ struct Reloadable {
     policy: Policy,
     uri: Uri,
     page: Option<Arc<StatusPage>>,
+    /// Tells a run about the policy that was read while it lasts.
+    read: watch::Sender<Option<Arc<Policy>>>,
 }
 
 /// Sweeps until a signal comes, and returns the exit code.
@@ -84,7 +87,7 @@ async fn repeat(
     loop {
         let mut ended = None;
         if hangup.recv().now_or_never().is_some() {
-            reloadable.reload(options);
+            reloadable.take(reading(options).await, args, None);
         }
         if let Some(why) = args.stop_file.as_deref().and_then(|path| stop::find_file("stop", path)) {
             if !is_held_back {
@@ -93,7 +96,7 @@ async fn repeat(
             is_held_back = true;
         } else {
             is_held_back = false;
-            match reloadable.run(options, args, stop, first.take()).await {
+            match reloadable.run(options, args, stop, &mut hangup, first.take()).await {
                 Ok(run) => ended = Some(run),
                 Err(cause) if stop.exit_code().is_some() => return Err(cause),
                 Err(cause) if is_first && failure::exit_code(&cause) == exit::USAGE => return Err(cause),
@@ -118,7 +121,7 @@ async fn repeat(
             while let Some(left) = next.left(since_1970(), begun.elapsed()).filter(|_| stop.exit_code().is_none()) {
                 tokio::select! {
                     () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
-                    _ = hangup.recv() => reloadable.reload(options),
+                    _ = hangup.recv() => reloadable.take(reading(options).await, args, None),
                     () = stop.asked() => {}
                 }
             }
@@ -152,12 +155,21 @@ async fn start(
     let (session, outputs) = Session::begin_under(stop, options, id).await?;
     session.need_uri()?;
     let Session { policy, uri, stop, .. } = session;
-    Ok((Reloadable { policy, uri, page: args.listen.map(|_| page.clone()) }, stop, outputs))
+    let page = args.listen.map(|_| page.clone());
+    Ok((Reloadable { policy: with_rate(policy, args), uri, page, read: watch::Sender::new(None) }, stop, outputs))
 }
 
 impl Reloadable {
-    /// Runs once, delivers the report and records the run. Only the log and the metrics show how it ended.
-    async fn run(&self, options: &Common, args: &SweepArgs, stop: &Stop, first: Option<First>) -> anyhow::Result<EndedSweep> {
+    /// Runs once, delivers the report and records the run. Only the log and the metrics show how it ended. A hang-up in the
+    /// meantime reads the policy again.
+    async fn run(
+        &mut self,
+        options: &Common,
+        args: &SweepArgs,
+        stop: &Stop,
+        hangup: &mut Signal,
+        first: Option<First>,
+    ) -> anyhow::Result<EndedSweep> {
         let (record, id, outputs) = match first {
             Some(First { record, id, outputs }) => (record, id, Ok(outputs)),
             None => {
@@ -166,22 +178,59 @@ impl Reloadable {
                 (record, new_id(), opened.and_then(|()| outputs::open(outputs::pair(options)?)))
             }
         };
+        self.read.send_replace(None);
         let begin = |outputs| {
             let mut session = Session::new(options, &id, self.policy.clone(), self.uri.clone(), stop.clone());
             session.last_sample = self.page.as_ref().map(|page| page.running.clone()).unwrap_or_default();
+            session.policies = self.read.subscribe();
             (session, outputs)
         };
-        sweep::once(&record, options, args, outputs.map(begin).map_err(anyhow::Error::from)).await
+        // A dry run has no pace.
+        let begun = (!args.dry_run).then(|| self.policy.clone());
+        let run = sweep::once(&record, options, args, outputs.map(begin).map_err(anyhow::Error::from));
+        tokio::pin!(run);
+        let mut reads = None;
+        let ended = loop {
+            let has_read = async {
+                match &mut reads {
+                    Some(reads) => reads.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                ended = &mut run => break ended,
+                _ = hangup.recv() => reads = Some(Box::pin(reading(options))),
+                read = has_read => {
+                    reads = None;
+                    self.take(read, args, begun.as_ref());
+                }
+            }
+        };
+        if let (Some(reads), None) = (reads, stop.exit_code()) {
+            self.take(reads.await, args, None);
+        }
+        ended
     }
 
-    /// Reads the policy again. An invalid one is logged, and so is one that keeps back less than the current one did: it may have
-    /// been read while it was being written. The runs keep the current one then.
-    fn reload(&mut self, options: &Common) {
-        match read(options, &self.policy) {
+    /// Takes a policy that was read again. An invalid one is logged, and so is one that keeps back less than the current one did:
+    /// it may have been read while it was being written. The runs keep the current one then. A run under way, which began with
+    /// the policy `begun`, takes over pace and windows.
+    fn take(&mut self, read: Result<(Policy, Uri), Failure>, args: &SweepArgs, begun: Option<&Policy>) {
+        match read.and_then(|read| self.accept(read)) {
             Ok((policy, uri)) => {
-                (self.policy, self.uri) = (policy, uri);
+                (self.policy, self.uri) = (with_rate(policy, args), uri);
                 let Policy { path, sha256, .. } = &self.policy;
                 info!(target: log::PROGRESS, "policy {path} read again (sha256 {})", &sha256[..12]);
+                let Some(begun) = begun else { return };
+                let not_taken = not_taken(begun, &self.policy);
+                if !not_taken.is_empty() {
+                    warn!(
+                        "the run under way takes over pace and windows only; not before the next run: {}",
+                        not_taken.join("; ")
+                    );
+                }
+                self.read.send_replace(Some(Arc::new(self.policy.clone())));
             }
             Err(failure) => {
                 // The runs themselves contact the server.
@@ -192,23 +241,38 @@ impl Reloadable {
             }
         }
     }
+
+    /// Checks a policy that was read again.
+    ///
+    /// Errors: it keeps fewer documents than the current one, or no run can go by it.
+    fn accept(&self, (policy, uri): (Policy, Uri)) -> Result<(Policy, Uri), Failure> {
+        let lost = loosened(&self.policy, &policy);
+        if !lost.is_empty() {
+            let failure = Failure::usage(format!(
+                "reading the policy `{}` again: it keeps fewer documents than before, as one does that is half written",
+                policy.path
+            ));
+            let hint =
+                "if that is meant, look at `sweep --dry-run`, then restart the service: at its start it takes any valid policy";
+            return Err(failure.details(lost).hint(hint));
+        }
+        refuse_invisible(&policy)?;
+        uri.require()?;
+        Ok((policy, uri))
+    }
 }
 
-fn read(options: &Common, before: &Policy) -> Result<(Policy, Uri), Failure> {
-    let (policy, uri) = load::load(options)?;
-    let lost = loosened(before, &policy);
-    if !lost.is_empty() {
-        let failure = Failure::usage(format!(
-            "reading the policy `{}` again: it keeps fewer documents than before, as one does that is half written",
-            policy.path
-        ));
-        let hint =
-            "if that is meant, look at `sweep --dry-run`, then restart the service: at its start it takes any valid policy";
-        return Err(failure.details(lost).hint(hint));
-    }
-    refuse_invisible(&policy)?;
-    uri.require()?;
-    Ok((policy, uri))
+/// Reads the policy again, on a thread of its own: a sweep does not wait for the disk.
+async fn reading(options: &Common) -> Result<(Policy, Uri), Failure> {
+    let options = options.clone();
+    let read = tokio::task::spawn_blocking(move || load::load(&options)).await;
+    read.unwrap_or_else(|cause| Err(Failure::cannot_run(format!("reading the policy again: {cause}"))))
+}
+
+/// Returns a policy with the rate of the command line, which wins.
+fn with_rate(policy: Policy, args: &SweepArgs) -> Policy {
+    let run = RunLimits { rate: args.rate.or(policy.run.rate), ..policy.run };
+    Policy { run, ..policy }
 }
 
 fn since_1970() -> Duration {

@@ -7,6 +7,7 @@ pub(super) mod leases;
 pub(super) mod listen;
 pub(super) mod locks;
 pub(super) mod record;
+mod steer;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -67,15 +68,16 @@ pub(super) async fn sweep(
 ) -> Vec<RuleOutcome> {
     let mut outcomes: Vec<_> = plan.rules.iter().map(|_| RuleOutcome::NotSwept { window_closed: false }).collect();
     let ready: Vec<_> = ready(plan, findings).collect();
-    let most = ready.iter().map(|rule| rule.rule.limits.concurrency.unwrap_or(deployment.facts.capabilities.concurrency)).max();
-    limits.concurrency = limits.concurrency.or(most);
+    let of_rules = ready.iter().map(|rule| &rule.rule.limits);
+    limits.concurrency = limits.concurrency.or(steer::largest_concurrency(deployment, of_rules));
     let limited = ready.iter().filter(|ready| !ready.findings.goes_by.nothing_expired).map(|ready| &ready.rule.limits);
-    let watches = tokio::select! {
+    let watches = Watches::new(deployment, &session.pause, held);
+    tokio::select! {
         biased;
-        watches = Watches::open(deployment, &session.pause, limited, held) => watches,
+        () = watches.begin(deployment, limited) => {}
         // Each rule sees the request to stop by itself.
-        () = session.stop.asked() => Watches::none(),
-    };
+        () = session.stop.asked() => {}
+    }
     let expected = ready.iter().map(Ready::expired_count).sum();
     session.so_far.begin(ready.iter().map(|rule| rule.index));
     let sweeping = Sweeping {
@@ -103,6 +105,8 @@ pub(super) async fn sweep(
     };
     let ended = tokio::select! {
         biased;
+        // First, so that no rule begins under limits that were replaced before.
+        () = steer::follow(&sweeping, &ready) => Vec::new(),
         ended = rules => ended,
         () = lines => Vec::new(),
     };
@@ -241,18 +245,20 @@ impl Sweeping<'_> {
 
     /// Returns the figures of the server's load that were unknown; `None` if none was, or the rule does not go by them.
     fn pressure_unknown(&self, rule: &SweepRule) -> Option<String> {
-        self.watches.load.unknown().filter(|_| rule.limits.max_dirty != Some(UNWATCHED))
+        let max_dirty = self.budget.limits_of(rule).max_dirty;
+        self.watches.load.get()?.unknown().filter(|_| max_dirty != Some(UNWATCHED))
     }
 
     fn warnings(&self, rule: &SweepRule, outcome: &Outcome) -> Vec<String> {
-        let lag = match (&self.watches.lag, rule.limits.max_lag) {
-            (LagSource::Majority(why), Some(_)) => Some(format!(
+        let limits = self.budget.limits_of(rule);
+        let lag = match (self.watches.lag.get(), limits.max_lag) {
+            (Some(LagSource::Majority(why)), Some(_)) => Some(format!(
                 "`maxLag`: the lag is unknown: {why}; instead a majority had to confirm each batch within that time"
             )),
             _ => None,
         };
-        let load = match (&self.watches.load, rule.limits.max_dirty) {
-            (LoadSource::Unknown(Some(why)), Some(max)) if max != UNWATCHED => Some(format!(
+        let load = match (self.watches.load.get(), limits.max_dirty) {
+            (Some(LoadSource::Unknown(Some(why))), Some(max)) if max != UNWATCHED => Some(format!(
                 "`maxDirty` had no effect, and the sweep paced itself by how long its deletes took: unknown figures of the server's \
                  load: {why}"
             )),

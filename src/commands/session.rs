@@ -22,7 +22,7 @@ use crate::base::machine::wall_clock;
 use crate::base::pause_file::PauseFile;
 use crate::base::progress::{LastSample, Show};
 use crate::base::stop::Stop;
-use crate::base::terminal;
+use crate::base::{terminal, watch};
 use crate::commands::cli::{Common, When};
 use crate::core::facts::LAST_CHANGE;
 use crate::core::policy::Policy;
@@ -58,6 +58,8 @@ pub(super) struct Session {
     pub disk: Arc<dyn Disk>,
     /// The last sample of the sweep while it runs.
     pub last_sample: LastSample,
+    /// The policy that was read last while the sweep runs; `None` if none was.
+    pub policies: watch::Receiver<Option<Arc<Policy>>>,
     /// A model of a server that is connected to instead.
     #[cfg(test)]
     pub model: Option<Arc<dyn Transport>>,
@@ -80,6 +82,7 @@ impl Session {
             uri,
             disk: Arc::new(RealDisk::default()),
             last_sample: LastSample::default(),
+            policies: watch::channel(None).1,
             #[cfg(test)]
             model: None,
         }
@@ -187,6 +190,7 @@ impl Session {
             server: None,
             plan: None,
             limits: self.policy.run,
+            pacing_changes: self.so_far.pacing_changes(),
         }
     }
 }

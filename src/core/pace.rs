@@ -89,6 +89,11 @@ impl Pace {
         }
     }
 
+    /// Replaces the size that is never exceeded, and the desired latency.
+    pub(crate) fn set_limits(&mut self, max: u32, target: Duration) {
+        (self.size, self.max, self.target) = (self.size.min(max).max(1), max, target);
+    }
+
     /// Sets whether commands hold up other clients.
     pub(crate) fn set_gentle(&mut self, is_gentle: bool) {
         self.is_gentle = is_gentle;

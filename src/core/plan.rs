@@ -113,8 +113,7 @@ pub struct SweepRule {
     /// The limits of the policy; an approval may lower the limit of the deletes.
     pub limits: Limits,
     pub sizes: Sizes,
-    /// The index that a query for the oldest document walks; `None` if the rule has no `maxHeadMs`, or no index serves that
-    /// query.
+    /// The index that a query for the oldest document walks, as `maxHeadMs` asks; `None` if no index serves that query.
     pub head_index: Option<String>,
     /// The destination of documents before they are deleted; `None` if they are not archived.
     pub archive: Option<ArchiveTo>,
@@ -154,7 +153,7 @@ impl SweepRule {
             selection,
             expiry,
             limits: rule.limits.clone(),
-            sizes: Sizes::of(rule, capabilities),
+            sizes: Sizes::of(&rule.limits, rule.holds.is_some(), capabilities),
             head_index: None,
             archive: rule.archive.clone(),
             approved: None,
@@ -173,13 +172,14 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    fn of(rule: &Rule, capabilities: &Capabilities) -> Self {
+    /// Returns the sizes under the limits of a rule, which may have holds.
+    pub(crate) fn of(limits: &Limits, has_holds: bool, capabilities: &Capabilities) -> Self {
         let at_most = |times: u32| {
-            let size = rule.limits.batch_size.unwrap_or(capabilities.default_batch * times);
+            let size = limits.batch_size.unwrap_or(capabilities.default_batch * times);
             size.min(capabilities.largest_batch)
         };
         // A batch that carries the keys of all holds costs as much for them as for many documents.
-        Self { batch: at_most(if rule.holds.is_some() { 4 } else { 1 }), range: at_most(4) }
+        Self { batch: at_most(if has_holds { 4 } else { 1 }), range: at_most(4) }
     }
 }
 

@@ -29,6 +29,7 @@ mod place;
 mod problem;
 mod properties;
 pub mod relative;
+pub mod reread;
 mod rule;
 pub mod schema;
 mod strings;

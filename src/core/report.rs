@@ -20,6 +20,7 @@ pub mod native;
 pub mod native_ttl;
 mod orphans;
 pub(crate) mod overlap;
+pub(crate) mod pacing;
 pub(crate) mod preview;
 pub mod reclaim;
 pub mod restore;
@@ -44,6 +45,7 @@ use crate::core::facts::ServerFacts;
 use crate::core::plan::{Guard, Reason, Status};
 use crate::core::policy::Policy;
 use crate::core::policy::RunLimits;
+use pacing::PacingReport;
 pub use rule::{DeleteOrder, HeldBy, RelativeDateReport, RuleReport, Strategy, predicate_json};
 
 /// Version of the report's format: raised when a field changes its meaning or is removed, not when one is added.
@@ -77,6 +79,9 @@ pub struct Report {
     pub plan: Option<PlanReport>,
     /// Limits of the whole run; null where it had none.
     pub limits: Option<ReportedLimits>,
+    /// Values of pace and windows that were replaced while the sweep ran, in the order of time.
+    #[serde(default)]
+    pub pacing_changes: Vec<PacingReport>,
     /// One entry for each rule and namespace, in the order of the policy.
     pub rules: Vec<RuleReport>,
     pub totals: Totals,
@@ -263,6 +268,7 @@ pub struct RunRecord<'a> {
     pub server: Option<&'a ServerFacts>,
     pub plan: Option<PlanReport>,
     pub limits: RunLimits,
+    pub pacing_changes: Vec<PacingReport>,
 }
 
 impl Report {
@@ -311,6 +317,7 @@ impl Report {
             server: run.server.map(ServerReport::from),
             plan: run.plan,
             limits: ReportedLimits::of(run.limits),
+            pacing_changes: run.pacing_changes,
             totals: Totals::of(&rules, run.dry_run, run.limits.max_deletes),
             rules,
         }

@@ -55,7 +55,6 @@ use family::{ParentSweep, confirm_by_majority};
 use gates::lag::LagGate;
 pub(crate) use gates::oplog::oplog_in_flight;
 
-use crate::base::machine::wall_clock;
 use crate::base::pause_file::PauseFile;
 use crate::base::progress::RuleProgress;
 use crate::base::stop::Stop;
@@ -63,8 +62,9 @@ use crate::base::values::raw::RawValue;
 use crate::base::watch;
 use crate::core::plan::findings::GoesBy;
 use crate::core::plan::outcome::Outcome;
-use crate::core::plan::{ChildRule, StopReason, Storage, SweepRule, order};
+use crate::core::plan::{ChildRule, Sizes, StopReason, Storage, SweepRule, order};
 use crate::core::policy::Order;
+use crate::core::policy::limits::Limits;
 use crate::shell::lock::lease::{Lease, Leases};
 use crate::shell::server::Deployment;
 use crate::shell::server::delete::grant::DeleteGrant;
@@ -83,9 +83,11 @@ pub(crate) struct RuleSweep {
     /// Whether the `_id`s are in the order of the storage; `None` if that is unknown.
     ids_follow: Option<bool>,
     grant: Arc<DeleteGrant>,
+    /// The write concern without the bound that `maxLag` sets.
     write_concern: Document,
-    /// `None` if the rule has no `maxLag`, or the deployment no members that could lag.
-    lag: Option<LagGate>,
+    lag: LagGate,
+    /// Whether its batches are ranges along the storage, which hold more documents.
+    is_along_storage: bool,
     /// Whether there is nothing to delete, because no document was found to have expired.
     nothing_expired: bool,
     /// Bytes that a delete adds to the oplog; `None` if that is unknown.
@@ -125,15 +127,16 @@ impl RuleSweep {
         let lease = leases.of(&rule.namespace).cloned();
         let deployment = &deployment.of_rule(rule);
         let binding = Arc::new(Binding::new(deployment, rule));
-        let lag = rule.limits.max_lag.and_then(|max| LagGate::new(max, &watches.lag));
         let mut rule = findings.sized(rule);
+        let mut is_along_storage = false;
         let storage = findings.order.as_ref().filter(|choice| choice.order == Some(Order::Storage));
         if let Some(choice) = storage {
             // Without an index the documents are found as they are stored.
             rule.selection.index = None;
             // Parents are listed by their `_id`s, and so is what the `_id` does not find in this order.
             let goes_along_ids = rule.family.is_none() && choice.ids_follow != Some(false);
-            if goes_along_ids && rule.selection.storage == Storage::Plain {
+            is_along_storage = goes_along_ids && rule.selection.storage == Storage::Plain;
+            if is_along_storage {
                 rule.sizes.batch = rule.sizes.range;
             }
         }
@@ -148,14 +151,15 @@ impl RuleSweep {
             *holds = holds.with(keys);
         }
         let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
-        let mut write_concern = gates::lag::write_concern(&deployment.write_concern, lag.as_ref(), &watches.lag);
+        let mut write_concern = deployment.write_concern.clone();
         if rule.family.is_some() {
             confirm_by_majority(&mut write_concern);
         }
         Self {
             is_of_children: false,
             write_concern,
-            lag,
+            lag: LagGate::new(rule.limits.max_lag, watches.lag.get()),
+            is_along_storage,
             nothing_expired: findings.nothing_expired,
             oplog_bytes_per_document: findings.oplog_bytes_per_document,
             pause: watches.pause.clone(),
@@ -179,6 +183,13 @@ impl RuleSweep {
     /// Whether the collection is known to be large enough for a look at its storage.
     pub(crate) fn is_large(&self) -> bool {
         order::is_large(&self.rule.selection)
+    }
+
+    /// Returns the maximum number of documents of a batch under these limits.
+    fn max_batch(&self, limits: &Limits) -> u32 {
+        let capabilities = &self.deployment.facts.capabilities;
+        let Sizes { batch, range } = Sizes::of(limits, self.rule.selection.holds.is_some(), capabilities);
+        if self.is_along_storage { range } else { batch }
     }
 
     /// Keeps the batches in flight from sending anything again.
@@ -253,7 +264,7 @@ pub(crate) fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> 
         Some(StopReason::LockLost)
     } else if stop.is_asked() {
         Some(asked_reason(stop))
-    } else if rule.limits.is_window_closed(wall_clock().into()) {
+    } else if budget.is_window_closed(rule) {
         Some(StopReason::Window)
     } else {
         None
@@ -264,7 +275,7 @@ pub(crate) fn stop_reason(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> 
 pub(crate) async fn stopped(rule: &SweepRule, budget: &RunBudget, stop: &Stop) -> StopReason {
     let window_closes = async {
         // The clock may be set, and the machine may sleep, so one long sleep would not end at the right time.
-        while !rule.limits.is_window_closed(wall_clock().into()) {
+        while !budget.is_window_closed(rule) {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };

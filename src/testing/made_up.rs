@@ -174,6 +174,7 @@ pub(crate) fn dry_run(rules: Vec<RuleReport>) -> Report {
         server: Some(serde_json::from_value(server).expect("a server")),
         plan: None,
         limits: None,
+        pacing_changes: Vec::new(),
         totals: Totals::of(&rules, true, None),
         rules,
     }

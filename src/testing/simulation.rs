@@ -1,7 +1,7 @@
 //! Whole sweeps in deterministic simulation: real runs, on simulated machines with simulated disks, against a model of a server,
 //! while others write, servers fail over, and connections break. One seed decides everything; virtual time passes as fast as the
 //! machine computes. Some seeds have children that go with their parents, by one rule or by several with different children. Some
-//! have holds, a pause file, collections that are replaced, or runs of `restore`.
+//! have holds, a pause file, policies that are read again, collections that are replaced, or runs of `restore`.
 //!
 //! ```text
 //! SIMULATION_SEEDS=0..100000 cargo test --release --lib simulation::seeds::of_the_environment -- --include-ignored
@@ -28,6 +28,7 @@ mod pauses;
 mod pressure;
 mod relations;
 mod relatives;
+mod rereads;
 mod restores;
 mod scenario;
 mod seeds;
@@ -161,6 +162,7 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
     scenario.put_back(seed);
     scenario.move_away(seed);
     scenario.renew(seed);
+    scenario.read_again(seed);
     trace.step(seed, || format!("{scenario:#?}\n{}", scenario.policy(&Edition::whole(&scenario))));
     let judge = Judge::new(&scenario, trace);
     let model = Model::new(seed, judge.clone());

@@ -163,6 +163,7 @@ mod process {
     mod pause_file;
     mod progress;
     mod prompt;
+    mod steered;
     mod stop_file;
     mod streams;
     mod unread;

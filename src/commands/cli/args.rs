@@ -154,7 +154,7 @@ pub struct SweepArgs {
     /// Keep running, and sweep at every multiple of DUR
     ///
     /// Sweeps at once, then at every multiple of this interval, such as 15m. Limits apply to each run. SIGHUP rereads the policy,
-    /// SIGTERM ends the process.
+    /// of which a run in progress takes over pace and windows. SIGTERM ends the process.
     #[arg(long, value_name = "DUR", value_parser = parse_duration, conflicts_with = "as_of")]
     pub every: Option<Duration>,
     /// With --every: answer /metrics, /healthz and /readyz at this address

@@ -10,6 +10,7 @@ use crate::core::plan::Plan;
 use crate::core::plan::findings::Findings;
 use crate::core::plan::outcome::RuleOutcome;
 use crate::core::report::PlanReport;
+use crate::core::report::pacing::PacingReport;
 use crate::shell::sweep::RuleSweep;
 
 /// The state of a sweep.
@@ -17,6 +18,8 @@ use crate::shell::sweep::RuleSweep;
 pub(crate) struct SoFar {
     /// The saved audit that approved the sweep.
     approved: OnceLock<PlanReport>,
+    /// The values of the pacing that were replaced.
+    paced: Mutex<Vec<PacingReport>>,
     /// Empty until there is a plan.
     known: Mutex<Option<KnownSoFar>>,
 }
@@ -74,6 +77,16 @@ impl SoFar {
         if let Some(known) = self.known.lock().as_mut() {
             known.rules.insert(index, state);
         }
+    }
+
+    /// Notes that a value of the pacing was replaced.
+    pub(crate) fn paced(&self, change: PacingReport) {
+        self.paced.lock().push(change);
+    }
+
+    /// Returns the values of the pacing that were replaced, in the order of time.
+    pub(crate) fn pacing_changes(&self) -> Vec<PacingReport> {
+        self.paced.lock().clone()
     }
 
     /// Returns the saved audit that approved the sweep.

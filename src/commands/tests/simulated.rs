@@ -28,6 +28,8 @@ use crate::testing::model;
 pub(crate) struct Surroundings {
     pub run_id: String,
     pub policy: Policy,
+    /// The policy that was read last while the run lasts.
+    pub policies: watch::Receiver<Option<Arc<Policy>>>,
     /// The patterns of `--only`.
     pub only: Vec<String>,
     pub server: Arc<dyn Transport>,
@@ -40,11 +42,11 @@ pub(crate) struct Surroundings {
 
 /// Sweeps once, as the command does between its outputs.
 pub(crate) async fn sweep(run: Surroundings, args: &SweepArgs) -> anyhow::Result<Report> {
-    let Surroundings { run_id, policy, only, server, disk, pause, signals } = run;
+    let Surroundings { run_id, policy, policies, only, server, disk, pause, signals } = run;
     let options = Common { only, ..options() };
     let uri = Uri::of_policy("", &policy.connection);
     let session = Session::new(&options, &run_id, policy, uri, Stop::by(signals));
-    let mut session = sweep::with_ends(Session { model: Some(server), disk, ..session }, args)?;
+    let mut session = sweep::with_ends(Session { model: Some(server), disk, policies, ..session }, args)?;
     if let Some(reason) = pause {
         session.pause = PauseFile::by(reason);
     }

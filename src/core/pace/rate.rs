@@ -50,6 +50,16 @@ impl RateLimit {
         Self { rate, free_at: Duration::ZERO, doublings: 0, watched: Watched::default() }
     }
 
+    /// Returns the documents per second.
+    pub(crate) fn rate(&self) -> u32 {
+        self.rate
+    }
+
+    /// Replaces the rate for documents that are charged from now on.
+    pub(crate) fn set_rate(&mut self, rate: u32) {
+        (self.rate, self.doublings, self.watched) = (rate, 0, Watched::default());
+    }
+
     /// Returns the number of documents that a batch may take at most. `enough` is the number for which the cost of the command
     /// itself is negligible, and `gentle` the number up to which a batch may grow.
     pub(crate) fn batch_limit(&self, enough: u32, gentle: u32) -> u32 {

@@ -29,16 +29,10 @@ pub(super) fn bind(
         },
     };
     let selection = selection(rule, collection, figures, &expiry, index);
-    let head_index = head_index(run, rule, collection, &expiry.field);
+    let head_index = run.server.capabilities.sorts.then(|| index::of_all(&expiry.field, collection)).flatten();
     let mut sweep = SweepRule::new(rule, namespace, expiry, selection, &run.server.capabilities);
     sweep.head_index = head_index;
     Ok((sweep, refusal))
-}
-
-/// Returns the index for a query for the oldest document; `None` if the rule has no limit for that query, or no index serves it.
-fn head_index(run: &RunFacts, rule: &Rule, collection: &Collection, field: &str) -> Option<String> {
-    rule.limits.max_head.filter(|_| run.server.capabilities.sorts)?;
-    index::of_all(field, collection)
 }
 
 /// Returns the expiry of a rule in a collection.

@@ -56,6 +56,13 @@ impl Limits {
         }
     }
 
+    /// Returns these limits with the pace and the windows of others: what a sweep takes over from a policy that is read while it
+    /// runs.
+    pub fn with_pace_of(&self, others: &Limits) -> Self {
+        let Self { max_request_units, max_deletes, max_delete_percent, .. } = *self;
+        Self { max_request_units, max_deletes, max_delete_percent, ..others.clone() }
+    }
+
     /// Whether an instant is not at a time at which the rule may delete.
     pub fn is_window_closed(&self, now: DateTime<Utc>) -> bool {
         self.window.as_ref().is_some_and(|window| !window.contains(now))

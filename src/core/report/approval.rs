@@ -214,6 +214,7 @@ mod tests {
             server: Some(&server("6.0.5", NOW)),
             plan: None,
             limits: RunLimits::default(),
+            pacing_changes: Vec::new(),
         };
         let rules = vec![RuleReport::of(rule, &counted(expired), &not_swept(), &Remaining::Unknown)];
         Approval::read(&serde_json::to_string(&Report::new(record, rules)).unwrap()).unwrap()

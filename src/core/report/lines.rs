@@ -166,6 +166,7 @@ pub(super) fn notes(report: &Report, is_detailed: bool) -> Vec<(Tone, String)> {
             ));
         }
     }
+    notes.extend(report.pacing_changes.iter().map(|change| (Tone::Plain, change.words())));
     notes
 }
 

@@ -21,6 +21,7 @@ fn report(dry_run: bool, signal_exit: Option<u8>, rules: Vec<RuleReport>) -> Rep
         server: None,
         plan: None,
         limits: RunLimits::default(),
+        pacing_changes: Vec::new(),
     };
     Report::new(run, rules)
 }
@@ -185,6 +186,7 @@ fn sharing(command: ReportCommand, max_deletes: Option<u64>, expired: &[u64]) ->
         server: None,
         plan: None,
         limits: RunLimits { max_deletes, ..RunLimits::default() },
+        pacing_changes: Vec::new(),
     };
     Report::new(run, rules)
 }

@@ -1,30 +1,42 @@
-//! The budget of a whole run, shared by its rules: delete commands in flight, deletes, documents per second, and leases.
+//! The budget of a whole run, shared by its rules: delete commands in flight, deletes, documents per second, and leases. It also
+//! has the limits of the rules, whose pace and windows may change while the run lasts.
+
+mod permits;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::base::machine::wall_clock;
+use crate::base::watch;
 use crate::core::pace::rate::RateLimit;
+use crate::core::plan::SweepRule;
 use crate::core::policy::RunLimits;
+use crate::core::policy::limits::Limits;
+use crate::core::policy::reread::Pacing;
 use crate::shell::lock::lease::Leases;
+pub(crate) use permits::Permit;
+use permits::Permits;
 
-/// The right to have one delete command in flight, or to read for one.
-pub(crate) type Permit = OwnedSemaphorePermit;
+/// The limits of rules, by their names, that hold in the place of the planned ones.
+type Replaced = BTreeMap<String, Limits>;
 
 /// The limits of a run, and the part of them that is left.
 #[derive(Debug)]
 pub(crate) struct RunBudget {
     begun: Instant,
     deletes: Option<Deletes>,
-    rate: Option<(u32, Rc<RefCell<RateLimit>>)>,
-    /// First come, first served: rules that ask again after each batch take turns.
-    permits: Arc<Semaphore>,
+    /// `None` without a rate.
+    rate: Rc<RefCell<Option<RateLimit>>>,
+    permits: Rc<Permits>,
     leases: Leases,
+    /// Empty until the pacing is replaced.
+    replaced: Rc<watch::Sender<Replaced>>,
 }
 
 /// The deletes of a limited run.
@@ -40,21 +52,48 @@ impl RunBudget {
     /// Creates the budget of a run that deletes nothing without these leases.
     pub(crate) fn new(begun: Instant, limits: RunLimits, leases: Leases) -> Self {
         let deletes = |left| Deletes { left: Cell::new(left), outstanding: Cell::new(0), returned: Notify::new() };
-        let permits = limits.concurrency.and_then(|most| usize::try_from(most).ok()).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
             begun,
             deletes: limits.max_deletes.map(deletes),
-            rate: limits.rate.map(|rate| (rate, Rc::new(RefCell::new(RateLimit::new(rate))))),
-            permits: Arc::new(Semaphore::new(permits)),
+            rate: Rc::new(RefCell::new(limits.rate.map(RateLimit::new))),
+            permits: Rc::new(Permits::new(limits.concurrency)),
             leases,
+            replaced: Rc::new(watch::Sender::new(Replaced::new())),
         }
     }
 
     /// Returns the same budget without the limit of deletes, which counts parents and orphans, and not the children that go with
     /// their parents.
     pub(super) fn of_children(&self) -> Self {
-        let (permits, leases) = (self.permits.clone(), self.leases.clone());
-        Self { begun: self.begun, deletes: None, rate: self.rate.clone(), permits, leases }
+        let (permits, leases, replaced) = (self.permits.clone(), self.leases.clone(), self.replaced.clone());
+        Self { begun: self.begun, deletes: None, rate: self.rate.clone(), permits, leases, replaced }
+    }
+
+    /// Replaces the pacing of the run and of its rules. `concurrency` is the one of the run.
+    pub(crate) fn set_pacing(&self, pacing: &Pacing, concurrency: Option<u32>) {
+        set_rate(&mut self.rate.borrow_mut(), pacing.rate);
+        self.permits.set(concurrency);
+        self.replaced.send_replace(pacing.rules.clone());
+    }
+
+    /// Returns a receiver that sees when limits of rules are replaced.
+    pub(super) fn replaced(&self) -> watch::Receiver<Replaced> {
+        self.replaced.subscribe()
+    }
+
+    /// Returns the limits that hold for a rule in the place of the planned ones; `None` if those hold.
+    pub(super) fn replaced_limits_of(&self, rule: &SweepRule) -> Option<Limits> {
+        self.replaced.borrow().get(&rule.name).map(|now| rule.limits.with_pace_of(now))
+    }
+
+    /// Returns the limits that hold for a rule now.
+    pub(crate) fn limits_of(&self, rule: &SweepRule) -> Limits {
+        self.replaced_limits_of(rule).unwrap_or_else(|| rule.limits.clone())
+    }
+
+    /// Whether a rule may not delete at this time.
+    pub(super) fn is_window_closed(&self, rule: &SweepRule) -> bool {
+        self.replaced.borrow().get(&rule.name).unwrap_or(&rule.limits).is_window_closed(wall_clock().into())
     }
 
     /// Returns the leases without which nothing may be deleted.
@@ -69,29 +108,28 @@ impl RunBudget {
 
     /// Waits until a delete command may be in flight.
     pub(crate) async fn acquire(&self) -> Permit {
-        // The semaphore is never closed.
-        self.permits.clone().acquire_owned().await.expect("an open semaphore")
+        self.permits.acquire().await
     }
 
     /// Returns the lower of the run's and the rule's rate.
     pub(crate) fn slowest_rate(&self, of_rule: Option<u32>) -> Option<u32> {
-        [self.rate.as_ref().map(|(rate, _)| *rate), of_rule].into_iter().flatten().min()
+        [self.rate.borrow().as_ref().map(RateLimit::rate), of_rule].into_iter().flatten().min()
     }
 
     /// Returns the number of documents that one batch may take at most under the run's rate ([`RateLimit::batch_limit`]).
     pub(crate) fn rate_limit(&self, enough: u32, gentle: u32) -> Option<u64> {
-        self.rate.as_ref().map(|(_, limit)| u64::from(limit.borrow().batch_limit(enough, gentle)))
+        self.rate.borrow().as_ref().map(|limit| u64::from(limit.batch_limit(enough, gentle)))
     }
 
     /// Returns the time that the next batch has to wait for the run's rate.
     pub(crate) fn rate_wait(&self) -> Duration {
-        self.rate.as_ref().map_or(Duration::ZERO, |(_, limit)| limit.borrow().wait(self.elapsed()))
+        self.rate.borrow().as_ref().map_or(Duration::ZERO, |limit| limit.wait(self.elapsed()))
     }
 
     /// Charges documents that are about to be asked for to the run's rate.
     pub(crate) fn take_rate(&self, documents: u64) {
-        if let Some((_, limit)) = &self.rate {
-            limit.borrow_mut().take(documents, self.elapsed());
+        if let Some(limit) = &mut *self.rate.borrow_mut() {
+            limit.take(documents, self.elapsed());
         }
     }
 
@@ -133,9 +171,17 @@ impl RunBudget {
 
     /// Corrects an earlier [`Self::take_rate`] by the number of documents that were deleted.
     pub(crate) fn settle_rate(&self, taken: u64, deleted: u64) {
-        if let Some((_, limit)) = &self.rate {
-            limit.borrow_mut().settle(taken, deleted);
+        if let Some(limit) = &mut *self.rate.borrow_mut() {
+            limit.settle(taken, deleted);
         }
+    }
+}
+
+/// Replaces a rate. What was charged to the one before is still waited for.
+pub(super) fn set_rate(limit: &mut Option<RateLimit>, rate: Option<u32>) {
+    match (&mut *limit, rate) {
+        (Some(limit), Some(rate)) => limit.set_rate(rate),
+        (_, rate) => *limit = rate.map(RateLimit::new),
     }
 }
 
@@ -144,6 +190,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::testing::made_up::{closed_window, planned};
 
     fn budget(limits: RunLimits) -> RunBudget {
         RunBudget::new(Instant::now(), limits, Leases::default())
@@ -194,6 +241,42 @@ mod tests {
         assert_eq!(budget.rate_wait(), MS(300));
         tokio::time::advance(MS(100)).await;
         assert_eq!((budget.elapsed(), budget.rate_wait()), (MS(100), MS(200)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_that_is_replaced_holds_at_once_and_what_was_charged_before_is_waited_for() {
+        const MS: fn(u64) -> Duration = Duration::from_millis;
+        let budget = budget(RunLimits { rate: Some(1000), ..RunLimits::default() });
+        let of_children = budget.of_children();
+        let pacing = |rate| Pacing { rate, concurrency: None, rules: Replaced::new() };
+        budget.take_rate(400);
+        budget.set_pacing(&pacing(Some(100)), None);
+        assert_eq!((budget.slowest_rate(None), budget.rate_wait()), (Some(100), MS(400)));
+        of_children.take_rate(100);
+        assert_eq!((budget.rate_wait(), of_children.rate_wait()), (MS(1400), MS(1400)));
+        budget.set_pacing(&pacing(None), None);
+        assert_eq!((budget.slowest_rate(None), of_children.rate_wait()), (None, MS(0)));
+        budget.set_pacing(&pacing(Some(10)), None);
+        of_children.take_rate(1);
+        assert_eq!(budget.rate_wait(), MS(100));
+    }
+
+    #[test]
+    fn only_pace_and_windows_of_a_rule_are_replaced() {
+        let budget = budget(RunLimits::default());
+        let rule = |keys: &str| planned(keys, 4).decision.countable().unwrap().clone();
+        let (before, now) =
+            (rule("    maxDeletes: 5\n    rate: 1\n"), rule(&format!("    maxDeletes: 9\n    rate: 2\n{}", closed_window())));
+        let seen = budget.replaced();
+        assert_eq!((budget.limits_of(&before), budget.is_window_closed(&before)), (before.limits.clone(), false));
+        let rules = |name: &str| Replaced::from([(name.to_owned(), now.limits.clone())]);
+        let pacing = |name| Pacing { rate: None, concurrency: None, rules: rules(name) };
+        budget.set_pacing(&pacing("another"), None);
+        assert_eq!((budget.limits_of(&before), budget.is_window_closed(&before)), (before.limits.clone(), false));
+        budget.of_children().set_pacing(&pacing(&before.name), None);
+        let expected = Limits { max_deletes: Some(5), ..now.limits.clone() };
+        assert_eq!((budget.limits_of(&before), budget.is_window_closed(&before)), (expected, true));
+        assert!(seen.clone().borrow_and_update().has_changed());
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod further_passes;
 #[cfg(test)]
 pub(super) mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,16 +21,27 @@ use super::gates::{CHECK_INTERVAL, EndedBatch, Gates};
 use super::sources::Source;
 use super::sources::date_stretches::first_batch;
 use super::{NextBatch, RuleSweep, RunContext, stop_reason, stopped};
-use crate::base::machine;
+use crate::base::{machine, watch};
 use crate::core::pace::{BatchTiming, Pace};
 use crate::core::plan::StopReason;
 use crate::core::plan::outcome::{End, FixedLatency, Outcome};
 use crate::core::plan::waits::{Wait, Waited};
+use crate::core::policy::limits::Limits;
 use crate::shell::server::delete::DeleteError;
 use crate::shell::server::delete::restriction::Restriction;
 
 /// Maximum time to look what became of the collections of a sweep that has failed, or has to end.
 const MAX_LAST_LOOK: Duration = Duration::from_secs(3);
+
+/// Returns the number of a rule's batches that may be in flight.
+fn concurrency(sweep: &RuleSweep, limits: &Limits) -> usize {
+    let capabilities = &sweep.deployment.facts.capabilities;
+    match limits.concurrency {
+        // Requests go one after another, and the next stretch follows from the cost of the last one.
+        _ if capabilities.request_charge => 1,
+        concurrency => usize::try_from(concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
+    }
+}
 
 /// A batch that may be sent at once.
 pub(super) struct Admitted {
@@ -44,6 +56,8 @@ pub(super) struct Engine<'a> {
     pub(super) sweep: Arc<RuleSweep>,
     pub(super) run: RunContext<'a>,
     concurrency: usize,
+    /// Sees when limits are replaced while the sweep runs.
+    replaced: watch::Receiver<BTreeMap<String, Limits>>,
     pace: Pace,
     pub(super) gates: Gates<'a>,
     /// Documents that the rule may still ask for.
@@ -59,24 +73,41 @@ pub(super) struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     pub(super) fn new(sweep: Arc<RuleSweep>, run: RunContext<'a>) -> Self {
-        let limits = &sweep.rule.limits;
-        let capabilities = &sweep.deployment.facts.capabilities;
-        Self {
+        // First, so that no change falls between the two.
+        let replaced = run.budget.replaced();
+        let limits = sweep.rule.limits.clone();
+        let max = sweep.rule.sizes.batch;
+        let mut engine = Self {
             run,
-            concurrency: match limits.concurrency {
-                // Requests go one after another, and the next stretch follows from the cost of the last one.
-                _ if capabilities.request_charge => 1,
-                concurrency => usize::try_from(concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
-            },
-            pace: Pace::new(first_batch(&sweep), sweep.rule.sizes.batch, limits.target_batch),
-            gates: Gates::open(&sweep, run),
+            concurrency: concurrency(&sweep, &limits),
+            replaced,
+            pace: Pace::new(first_batch(&sweep), max, limits.target_batch),
             allowance: limits.max_deletes,
+            gates: Gates::open(&sweep, run, limits, max),
             in_flight: JoinSet::new(),
             gave_up: false,
             is_settled: false,
             is_short: false,
             sweep,
+        };
+        engine.set_limits();
+        engine
+    }
+
+    /// Takes over limits that were replaced since the last look.
+    fn take_limits(&mut self) {
+        if self.replaced.borrow_and_update().has_changed() {
+            self.set_limits();
         }
+    }
+
+    /// Sets pace and gates by the limits that hold now.
+    fn set_limits(&mut self) {
+        let Some(limits) = self.run.budget.replaced_limits_of(&self.sweep.rule) else { return };
+        let max = self.sweep.max_batch(&limits);
+        self.concurrency = concurrency(&self.sweep, &limits);
+        self.pace.set_limits(max, limits.target_batch);
+        self.gates.set_limits(limits, max);
     }
 
     /// Sweeps a rule without children.
@@ -196,7 +227,7 @@ impl<'a> Engine<'a> {
     /// Errors: the end of the sweep, if it comes earlier.
     pub(super) async fn open<'s>(&mut self, sweep: &'s RuleSweep, permit: Permit, by_ids: bool) -> Result<Source<'s>, End> {
         self.check_stop()?;
-        let rate = self.run.budget.slowest_rate(sweep.rule.limits.rate);
+        let rate = self.run.budget.slowest_rate(self.run.budget.limits_of(&sweep.rule).rate);
         // Once archived, the documents of a range may have to be deleted by their `_id`s, which do not lead to a shard.
         let by_ids = by_ids || self.has_delete_limit() || sweep.archive.is_some() && !sweep.rule.selection.shard_key.is_empty();
         if let Some(holds) = &sweep.holds {
@@ -222,6 +253,7 @@ impl<'a> Engine<'a> {
     /// Errors: the end of the sweep, if it comes earlier.
     pub(super) async fn next(&mut self, source: &mut Source<'_>) -> Result<Option<Admitted>, End> {
         loop {
+            self.take_limits();
             // Find the next batch while earlier ones are in flight, but only without a limit or a rate and once the server has
             // proved fast. Otherwise find it just before sending, so that no writer can add to it and its size is current.
             let (permit, room) = match self.gates.ask(self.room(false)) {
@@ -343,7 +375,7 @@ impl<'a> Engine<'a> {
             biased;
             Some(finished) = self.in_flight.join_next() => self.record(finished),
             reason = stopped(&sweep.rule, budget, stop) => Err(End::Partial(reason)),
-            () = tokio::time::sleep(CHECK_INTERVAL), if sweep.lag.is_some() => Ok(()),
+            () = tokio::time::sleep(CHECK_INTERVAL), if sweep.lag.is_bound() => Ok(()),
         }
     }
 
@@ -392,7 +424,7 @@ impl<'a> Engine<'a> {
         match error {
             _ if out_of_lease => Err(End::Partial(StopReason::LockLost)),
             Some(DeleteError { given_up: true, .. } | DeleteError { confirmation_cut: true, .. }) => Ok(()),
-            Some(error) if !(error.confirmation_timed_out && sweep.lag.is_some()) => Err(End::Failed(error.message)),
+            Some(error) if !(error.confirmation_timed_out && sweep.lag.is_bound()) => Err(End::Failed(error.message)),
             // A batch that lacks only its confirmation is not sent again once the sweep ends, and does not count as a failure.
             // Neither does one that is given up, because the end of the sweep has a reason of its own.
             _ => Ok(()),

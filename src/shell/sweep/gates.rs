@@ -12,12 +12,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::budget::set_rate;
 use super::{RuleSweep, RunContext};
 use crate::core::pace::head::Took;
-use crate::core::pace::pressure::Pressure;
+use crate::core::pace::pressure::{Pressure, UNWATCHED};
 use crate::core::pace::rate::RateLimit;
 use crate::core::pace::{ENOUGH, ENOUGH_WITH_HOLDS};
 use crate::core::plan::waits::Wait;
+use crate::core::policy::limits::Limits;
 use crate::shell::server::wire::meter::Account;
 use head::HeadGate;
 use oplog::OplogGate;
@@ -30,9 +32,11 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) struct Gates<'a> {
     sweep: Arc<RuleSweep>,
     run: RunContext<'a>,
+    /// The limits of the rule that hold now.
+    limits: Limits,
     /// The earliest start of the next batch, for the latency of the one before.
     pub(super) rests_until: Instant,
-    /// `None` if no rule of the run has a `minOplogWindow`, or the deployment has no oplog.
+    /// `None` if no rule of the run has had a `minOplogWindow`, or the deployment has no oplog.
     pub(super) oplog: Option<OplogGate>,
     /// `None` if the rule has no `maxHeadMs`, or no index serves it.
     head: Option<HeadGate>,
@@ -100,20 +104,41 @@ pub(super) struct EndedBatch {
 }
 
 impl<'a> Gates<'a> {
-    /// Opens the gates of a rule.
-    pub(super) fn open(sweep: &Arc<RuleSweep>, run: RunContext<'a>) -> Self {
-        let limits = &sweep.rule.limits;
-        Self {
+    /// Opens the gates of a rule, whose batches have at most `batch` documents.
+    pub(super) fn open(sweep: &Arc<RuleSweep>, run: RunContext<'a>, limits: Limits, batch: u32) -> Self {
+        let mut gates = Self {
             rests_until: Instant::now(),
-            oplog: run.watches.oplog.as_ref().map(|watch| OplogGate::new(sweep, watch)),
-            head: sweep.rule.head_index.as_ref().and(limits.max_head).map(HeadGate::new),
-            pressure: PressureGate::new(limits.max_dirty, &run.watches.load),
-            rate: limits.rate.map(RateLimit::new),
+            oplog: None,
+            head: None,
+            pressure: None,
+            rate: None,
             is_paid: false,
             said: None,
             sweep: sweep.clone(),
             run,
+            limits: limits.clone(),
+        };
+        gates.set_limits(limits, batch);
+        gates
+    }
+
+    /// Replaces the limits. What the gates know of the batches stays.
+    pub(super) fn set_limits(&mut self, limits: Limits, batch: u32) {
+        let (sweep, watches) = (&self.sweep, self.run.watches);
+        sweep.lag.set(limits.max_lag, watches.lag.get());
+        let oplog = watches.oplog.get().and_then(Option::as_ref);
+        self.oplog = oplog.map(|watch| OplogGate::new(sweep, &limits, batch, watch));
+        let max_head = sweep.rule.head_index.as_ref().and(limits.max_head);
+        match (&mut self.head, max_head) {
+            (Some(gate), Some(max)) => gate.set_max(max),
+            (_, max) => self.head = max.map(HeadGate::new),
         }
+        match &mut self.pressure {
+            Some(gate) if limits.max_dirty != Some(UNWATCHED) => gate.set_max_dirty(limits.max_dirty),
+            _ => self.pressure = watches.load.get().and_then(|load| PressureGate::new(limits.max_dirty, load)),
+        }
+        set_rate(&mut self.rate, limits.rate);
+        self.limits = limits;
     }
 
     /// Asks all gates, in order.
@@ -155,12 +180,12 @@ impl<'a> Gates<'a> {
         if rest.is_zero() {
             return Ok(());
         }
-        let why = format!("the server is slower than {} ms per batch", self.sweep.rule.limits.target_batch.as_millis());
+        let why = format!("the server is slower than {} ms per batch", self.limits.target_batch.as_millis());
         Err(Closed::new(Wait::Latency, why, rest))
     }
 
     fn lag(&mut self) -> Result<(), Closed> {
-        let behind = self.sweep.lag.as_ref().and_then(|gate| gate.behind());
+        let behind = self.sweep.lag.behind();
         self.closed_while(Wait::Lag, behind.map(|why| (why, CHECK_INTERVAL)))
     }
 
@@ -258,8 +283,9 @@ impl<'a> Gates<'a> {
 
     /// Returns the search for the oldest document, if it is due before the next batch.
     pub(super) fn look(&self) -> Option<impl Future<Output = Result<Took, String>> + use<>> {
+        let max = self.head.as_ref().filter(|head| head.is_due())?.max();
         let sweep = self.sweep.clone();
-        self.is_look_due().then_some(async move { head::look(&sweep).await })
+        Some(async move { head::look(&sweep, max).await })
     }
 
     /// Takes in the time that the oldest document took to find.

@@ -1,5 +1,7 @@
 //! What became of a rule by now: the same at the end of its sweep, and in the report of a run that is cut short.
 
+use bson::Document;
+
 use super::RuleSweep;
 use crate::core::plan::outcome::{ChildCollection, Outcome};
 
@@ -20,9 +22,14 @@ impl RuleSweep {
         outcome
     }
 
+    /// Returns the write concern of a delete that is sent now.
+    pub(super) fn write_concern(&self) -> Document {
+        self.lag.write_concern(&self.write_concern)
+    }
+
     /// Returns the reason why no majority is asked to confirm a delete; `None` if one is.
     pub(super) fn weak_write_concern(&self) -> Option<String> {
-        self.deployment.facts.weakness_of(&self.write_concern)
+        self.deployment.facts.weakness_of(&self.write_concern())
     }
 
     /// Returns the directory of the rule in the archive, for the report; `None` if the rule does not archive.

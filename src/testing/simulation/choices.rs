@@ -83,6 +83,15 @@ pub(super) struct Pauses {
     pub looks: Option<u8>,
 }
 
+/// The times at which runs read other paces.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rereads {
+    pub number: u32,
+    /// Longest time between two, in milliseconds.
+    pub every: u64,
+    pub seed: u64,
+}
+
 /// The runs of `restore`.
 #[derive(Debug, Clone)]
 pub(super) struct Restores {

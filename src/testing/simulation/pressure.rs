@@ -68,6 +68,7 @@ impl Case {
         let surroundings = Surroundings {
             run_id: "run".into(),
             policy: parse("sweeper.yaml", &policy, &|_| None, true).unwrap(),
+            policies: watch::channel(None).1,
             only: Vec::new(),
             server: Arc::new(Client::new(&self.model, "sweeper")),
             disk: Arc::new(SweeperDisk::new().get()),

@@ -124,6 +124,7 @@ async fn restore(
             true,
         )
         .expect("a valid policy"),
+        policies: watch::channel(None).1,
         only: only.into_iter().collect(),
         server: Arc::new(link.clone()),
         disk: Arc::new(disk.clone()),

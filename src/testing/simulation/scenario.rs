@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use server_model::{BEGINNING, Release};
 
-use super::choices::{Edition, Moved, Pauses, Restores, Sweeper};
+use super::choices::{Edition, Moved, Pauses, Rereads, Restores, Sweeper};
 use super::oracle::{Filter, Format, Rule};
 use super::relations::{self, Holds, SimulatedFamily};
 use super::troubles::Troubles;
@@ -55,6 +55,8 @@ pub(super) struct Scenario {
     pub family: Option<SimulatedFamily>,
     /// The times at which the pause file is there, if there is one.
     pub pauses: Option<Pauses>,
+    /// The times at which runs read other paces, if there are any.
+    pub rereads: Option<Rereads>,
     /// The runs of `restore`, if there are any.
     pub restores: Option<Restores>,
     /// The policies of runs that have not the whole one.
@@ -116,6 +118,7 @@ impl Scenario {
             sweepers,
             family: None,
             pauses: None,
+            rereads: None,
             restores: None,
             editions: BTreeMap::new(),
             holds: None,

@@ -65,6 +65,7 @@ fn begin_on(machine: &Arc<Machine>, model: &Arc<Model>, run: &str, lines: &str) 
     let surroundings = Surroundings {
         run_id: run.to_owned(),
         policy: parse("sweeper.yaml", &text, &|_| None, true).unwrap(),
+        policies: watch::channel(None).1,
         only: Vec::new(),
         server: Arc::new(Client::new(model, run)),
         disk: Arc::new(SimulatedDisk::with_directory(Path::new("/"))),

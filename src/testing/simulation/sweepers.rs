@@ -11,6 +11,7 @@ use super::archives::SweeperDisk;
 use super::choices::{Fate, Sweeper};
 use super::editions::name;
 use super::network::Link;
+use super::rereads;
 use super::scenario::LAST;
 use super::trace::digest;
 use crate::base::exit;
@@ -18,7 +19,6 @@ use crate::base::watch;
 use crate::commands::cli::SweepArgs;
 use crate::commands::tests::simulated::{self, Surroundings};
 use crate::core::plan::Status;
-use crate::core::policy::parse::parse;
 use crate::core::report::Report;
 use crate::testing::machines::Machine;
 
@@ -99,10 +99,11 @@ async fn run(
     let machine = Machine::new(SystemTime::UNIX_EPOCH + Duration::from_millis(clock.unsigned_abs()));
     let link = Link::new(world, &machine, id, sweeper.cuts.clone(), random.fork());
     let (signals, receiver) = watch::channel(None);
-    let policy = parse("sweeper.yaml", &world.scenario.policy(&edition), &|_| None, true).expect("a valid policy");
+    let (read, policies) = watch::channel(None);
     let surroundings = Surroundings {
         run_id: id.to_owned(),
-        policy,
+        policy: world.scenario.parsed(&edition),
+        policies,
         only: edition.only.map(name).into_iter().collect(),
         server: Arc::new(link.clone()),
         disk: Arc::new(disk.get()),
@@ -154,9 +155,14 @@ async fn run(
         }
     };
     let swept = machine.run(simulated::sweep(surroundings, &args));
+    let reads = async {
+        rereads::read_again(&world.scenario, id, &edition, &read, &world.trace).await;
+        pending::<()>().await;
+    };
     let ended = tokio::select! {
         biased;
         ended = swept => ended,
+        () = reads => return None,
         () = fate => {
             machine.kill();
             world.trace.step(4, || format!("{id} is killed"));

@@ -106,6 +106,7 @@ impl Case {
         let surroundings = Surroundings {
             run_id: "run".into(),
             policy: parse("sweeper.yaml", &policy, &|_| None, true).unwrap(),
+            policies: watch::channel(None).1,
             only: Vec::new(),
             server: Arc::new(Overheard { client: Client::new(&self.model, "sweeper"), others: Mutex::new(others) }),
             disk: Arc::new(self.disk.clone()),

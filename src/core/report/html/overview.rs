@@ -173,6 +173,10 @@ fn run(report: &Report) -> Markup {
             dt { "sha256" } dd { (code(&report.policy.sha256)) }
             dt { "run" } dd { (code(&report.run_id)) }
             dt { "exit code" } dd { (report.exit_code) }
+            @if !report.pacing_changes.is_empty() {
+                dt { "read again" }
+                dd { @for change in &report.pacing_changes { div { (prose(&change.words())) } } }
+            }
         }
     }
 }

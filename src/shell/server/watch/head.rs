@@ -19,12 +19,12 @@ const LEAST_LIMIT: Duration = Duration::from_secs(1);
 const ON_THE_WAY: Duration = Duration::from_secs(1);
 
 /// Looks for the oldest document of a rule's collection, expired or not, as a queue does. Returns the time that it took: the time
-/// of the server, and the time on the way.
+/// of the server, and the time on the way. `max` is the time that it may take by the policy.
 ///
 /// Errors: the query was refused or the connection broke.
-pub(crate) async fn time_to_find(deployment: &Deployment, rule: &SweepRule) -> Result<Took> {
+pub(crate) async fn time_to_find(deployment: &Deployment, rule: &SweepRule, max: Duration) -> Result<Took> {
     let field = rule.expiry.field.as_str();
-    let limit = rule.limits.max_head.map_or(LEAST_LIMIT, |max| max.max(LEAST_LIMIT));
+    let limit = max.max(LEAST_LIMIT);
     let query = Query::find(&rule.selection.namespace, doc! {})
         .sort(doc! { field: 1 })
         .limit(1)

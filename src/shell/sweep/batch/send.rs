@@ -39,10 +39,11 @@ pub(crate) struct Sent {
 /// reply that is outstanding when the lease ends counts as lost soon after. `parents` are the parents of the children that the
 /// restriction names.
 pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, parents: Option<&Parents>) -> Sent {
-    let RuleSweep { deployment, rule, write_concern, grant, .. } = sweep;
+    let RuleSweep { deployment, rule, grant, .. } = sweep;
+    let write_concern = sweep.write_concern();
     let namespace = &rule.namespace;
     let begun = Instant::now();
-    let mut attempts = Attempts::new(restriction, sweep.lag.is_some());
+    let mut attempts = Attempts::new(restriction, sweep.lag.is_bound());
     let mut unconfirmed = None;
     let (mut is_sent, mut is_cut_short, mut out_of_lease) = (false, false, false);
     let (mut held_back, mut paused) = (Duration::ZERO, Duration::ZERO);
@@ -106,7 +107,7 @@ pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
         // A reply that has come is counted, however late.
         let reply = tokio::select! {
             biased;
-            reply = delete::delete(deployment, selection, attempts.target(), write_concern, fence.as_ref(), grant) => reply,
+            reply = delete::delete(deployment, selection, attempts.target(), &write_concern, fence.as_ref(), grant) => reply,
             () = lease_over(sweep) => {
                 out_of_lease = true;
                 Reply::out_of_lease()
@@ -122,7 +123,7 @@ pub(crate) async fn send(sweep: &RuleSweep, restriction: Box<Restriction>, paren
         let wait = match step {
             Step::Next => continue,
             Step::Confirm(wait) => {
-                unconfirmed = unconfirmed.or_else(|| sweep.lag.as_ref().map(|lag| lag.unconfirmed()));
+                unconfirmed = unconfirmed.or_else(|| sweep.lag.is_bound().then(|| sweep.lag.unconfirmed()));
                 wait
             }
             Step::Yield(wait) => {

@@ -29,6 +29,7 @@ impl Engine<'_> {
     /// Waits until a batch may be sent. Returns only if nothing was waited for since all gates were asked.
     pub(super) async fn admit(&mut self, mut permit: Option<Permit>) -> Result<(Permit, Room), End> {
         loop {
+            self.take_limits();
             match self.gates.ask(self.room(permit.is_some())) {
                 Err(closed) => {
                     // Other rules take their turns meanwhile.
@@ -60,7 +61,12 @@ impl Engine<'_> {
     async fn hold_back(&mut self, closed: &Closed) -> Result<(), End> {
         let begun = Instant::now();
         self.run.progress.waits(Some((closed.wait.name(), &closed.why)));
-        let waited = self.wait(tokio::time::sleep(closed.again)).await;
+        // Other limits may open the gate.
+        let mut replaced = self.replaced.clone();
+        let again = async {
+            let _ = tokio::time::timeout(closed.again, replaced.changed()).await;
+        };
+        let waited = self.wait(again).await;
         self.outcome().paused[closed.wait] += begun.elapsed();
         waited
     }

@@ -3,6 +3,7 @@
 pub(super) mod gates;
 pub(super) mod limits;
 mod recorded;
+mod replaced;
 mod waits;
 
 use std::path::Path;

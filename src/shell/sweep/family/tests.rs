@@ -10,7 +10,6 @@ use crate::shell::server::look::children::FoundOrphans;
 use crate::shell::server::watch::Watches;
 use crate::shell::server::watch::lag::LagSource;
 use crate::shell::sweep::engine::tests::{sweep_of, with_run};
-use crate::shell::sweep::gates::lag::LagGate;
 use crate::testing::made_up::sweep::ids_of;
 use crate::testing::made_up::with_children;
 use crate::testing::scripted::Script;
@@ -24,9 +23,9 @@ fn parents_and_children_go_by_a_majority_whatever_the_connection_string_says() {
     deployment.write_concern = doc! { "w": 1, "j": true };
     let sweep = sweep_of(&deployment, &with_children, &Watches::none());
     let majority = doc! { "w": "majority", "j": true };
-    assert_eq!((&sweep.write_concern, &sweep.children[0].write_concern), (&majority, &majority));
+    assert_eq!((sweep.write_concern(), sweep.children[0].write_concern()), (majority.clone(), majority));
     assert!(!sweep.is_of_children && sweep.children[0].is_of_children);
-    assert_eq!(sweep_of(&deployment, &alone, &Watches::none()).write_concern, doc! { "w": 1, "j": true });
+    assert_eq!(sweep_of(&deployment, &alone, &Watches::none()).write_concern(), doc! { "w": 1, "j": true });
 }
 
 /// Returns the reply to the read by which a look at parents begins.
@@ -40,11 +39,11 @@ fn children_wait_for_members_that_lag_as_their_parents_do() {
     let max_lag = Some(Duration::from_secs(5));
     rule.limits.max_lag = max_lag;
     rule.family.as_mut().unwrap().children[0].rule.limits.max_lag = max_lag;
-    let watches = Watches { lag: LagSource::Majority("mongos".into()), ..Watches::none() };
+    let watches = Watches { lag: LagSource::Majority("mongos".into()).into(), ..Watches::none() };
     let sweep = sweep_of(&Script::new([]).deployment(), &rule, &watches);
     for sweep in [&sweep, &sweep.children[0]] {
-        assert_eq!(sweep.lag.as_ref().map(LagGate::max), max_lag);
-        assert_eq!(sweep.write_concern, doc! { "w": "majority", "wtimeout": 5000_i64 });
+        assert!(sweep.lag.is_bound());
+        assert_eq!(sweep.write_concern(), doc! { "w": "majority", "wtimeout": 5000_i64 });
     }
 }
 

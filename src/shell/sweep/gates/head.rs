@@ -23,6 +23,16 @@ impl HeadGate {
         Self { max, last: None }
     }
 
+    /// Replaces the time that the query may take.
+    pub(crate) fn set_max(&mut self, max: Duration) {
+        self.max = max;
+    }
+
+    /// Returns the time that the query may take.
+    pub(crate) fn max(&self) -> Duration {
+        self.max
+    }
+
     /// Whether the next query is due, before which nothing may be sent.
     pub(crate) fn is_due(&self) -> bool {
         self.until_next().is_zero()
@@ -45,10 +55,10 @@ impl HeadGate {
     }
 }
 
-/// Asks for the oldest document of a rule.
+/// Asks for the oldest document of a rule; `max` is the time that this may take by the policy.
 ///
 /// Errors: the query failed for a reason that does not pass.
-pub(crate) async fn look(sweep: &RuleSweep) -> Result<Took, String> {
+pub(crate) async fn look(sweep: &RuleSweep, max: Duration) -> Result<Took, String> {
     let namespace = &sweep.rule.namespace;
     let mut retries = Retries::patient();
     let next_wait = |cause: &ServerError| {
@@ -56,7 +66,7 @@ pub(crate) async fn look(sweep: &RuleSweep) -> Result<Took, String> {
         warn!(%namespace, "{namespace}: looking for the oldest document: {cause}; trying again in {} ms", wait.as_millis());
         Some(wait)
     };
-    let found = retry(next_wait, || head::time_to_find(&sweep.deployment, &sweep.rule)).await;
+    let found = retry(next_wait, || head::time_to_find(&sweep.deployment, &sweep.rule, max)).await;
     found.map_err(|cause| format!("looking for the oldest document, as `maxHeadMs` asks: {cause}"))
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::base::text::duration;
 use crate::base::watch;
 use crate::core::plan::SweepRule;
+use crate::core::policy::limits::Limits;
 use crate::shell::server::Deployment;
 use crate::shell::server::watch::oplog::{LastLook, OplogWatch};
 use crate::shell::sweep::RuleSweep;
@@ -29,14 +30,13 @@ pub(crate) struct OplogGate {
 }
 
 impl OplogGate {
-    /// Creates the gate of a rule.
-    pub(crate) fn new(sweep: &RuleSweep, watch: &OplogWatch) -> Self {
-        let RuleSweep { deployment, rule, oplog_bytes_per_document, .. } = sweep;
-        let bytes_per_document = *oplog_bytes_per_document;
+    /// Creates the gate of a rule under these limits, whose batches have at most `batch` documents.
+    pub(crate) fn new(sweep: &RuleSweep, limits: &Limits, batch: u32, watch: &OplogWatch) -> Self {
+        let concurrency = concurrency(&sweep.deployment, limits);
         Self {
-            least: rule.limits.min_oplog_window,
-            bytes_per_document: bytes_per_document.unwrap_or(UNKNOWN_ID_BYTES),
-            in_flight: oplog_in_flight(deployment, rule, bytes_per_document),
+            least: limits.min_oplog_window,
+            bytes_per_document: sweep.oplog_bytes_per_document.unwrap_or(UNKNOWN_ID_BYTES),
+            in_flight: bytes_in_flight(batch, concurrency, sweep.oplog_bytes_per_document),
             seen: watch.subscribe(),
             written: watch.written(),
         }
@@ -75,7 +75,14 @@ impl OplogGate {
 
 /// Returns the bytes that the batches of a rule that may be in flight at the same time add to the oplog at most.
 pub(crate) fn oplog_in_flight(deployment: &Deployment, rule: &SweepRule, bytes_per_document: Option<f64>) -> u64 {
-    let concurrency = rule.limits.concurrency.unwrap_or(deployment.facts.capabilities.concurrency);
-    let documents = f64::from(rule.sizes.batch) * f64::from(concurrency);
+    bytes_in_flight(rule.sizes.batch, concurrency(deployment, &rule.limits), bytes_per_document)
+}
+
+fn concurrency(deployment: &Deployment, limits: &Limits) -> u32 {
+    limits.concurrency.unwrap_or(deployment.facts.capabilities.concurrency)
+}
+
+fn bytes_in_flight(batch: u32, concurrency: u32, bytes_per_document: Option<f64>) -> u64 {
+    let documents = f64::from(batch) * f64::from(concurrency);
     (documents * bytes_per_document.unwrap_or(UNKNOWN_ID_BYTES)).ceil() as u64
 }

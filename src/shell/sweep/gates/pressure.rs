@@ -77,6 +77,11 @@ impl PressureGate {
         Self { max_dirty, view, deletes, last_timed: None, spared_since: None, passes: false }
     }
 
+    /// Replaces the limit of the policy.
+    pub(super) fn set_max_dirty(&mut self, max_dirty: Option<f64>) {
+        self.max_dirty = max_dirty;
+    }
+
     /// Returns the pressure at the last look; `None` if there was none, or nothing is known.
     pub(crate) fn pressure(&self) -> Option<Pressure> {
         let seen = self.view.seen.borrow();
@@ -142,7 +147,8 @@ impl PressureGate {
         let seen = self.view.seen.borrow();
         let mut deletes = self.deletes.borrow_mut();
         deletes.take_in(&seen);
-        deletes.in_flight -= documents;
+        // The gate may be younger than the batch.
+        deletes.in_flight = deletes.in_flight.saturating_sub(documents);
         deletes.since += documents;
     }
 

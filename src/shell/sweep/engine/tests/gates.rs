@@ -83,14 +83,14 @@ async fn a_rule_rests_after_a_slow_batch_and_waits_for_its_rate() {
 fn lagging(script: &Arc<Script>) -> Arc<RuleSweep> {
     let mut rule = planned("", 4).decision.countable().unwrap().clone();
     rule.limits.max_lag = Some(MS(5000));
-    let watches = Watches { lag: LagSource::Majority("mongos".into()), ..Watches::none() };
+    let watches = Watches { lag: LagSource::Majority("mongos".into()).into(), ..Watches::none() };
     sweep_of(&script.deployment(), &rule, &watches)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rule_waits_while_the_members_lag_behind() {
     let sweep = lagging(&Script::new([]));
-    let unconfirmed = sweep.lag.as_ref().map(|lag| lag.unconfirmed());
+    let unconfirmed = sweep.lag.unconfirmed();
     let confirms = async {
         tokio::time::sleep(MS(7100)).await;
         drop(unconfirmed);
@@ -106,7 +106,7 @@ async fn each_time_is_counted_under_the_first_gate_that_is_closed() {
     let mut sweep = Arc::into_inner(lagging(&Script::new([]))).unwrap();
     sweep.pause = PauseFile::by(seen);
     let sweep = Arc::new(sweep);
-    let unconfirmed = sweep.lag.as_ref().map(|lag| lag.unconfirmed());
+    let unconfirmed = sweep.lag.unconfirmed();
     let opens = async {
         tokio::time::sleep(MS(1000)).await;
         file.send_replace(None);
@@ -217,7 +217,7 @@ async fn a_gate_that_closes_while_a_batch_is_found_holds_it_back() {
     });
     let lags = async {
         tokio::time::sleep(MS(1)).await;
-        let unconfirmed = sweep.lag.as_ref().map(|lag| lag.unconfirmed());
+        let unconfirmed = sweep.lag.unconfirmed();
         tokio::time::sleep(MS(60_000)).await;
         assert_eq!(deletes(), 0);
         drop(unconfirmed);

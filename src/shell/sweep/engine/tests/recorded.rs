@@ -87,7 +87,7 @@ async fn the_sweep_ends_with_a_lease_that_is_lost_or_an_error_that_stays_and_not
         let context = format!("{is_sent} {is_cut_short} {out_of_lease} {error:?} {has_lag}");
         let mut rule = rule();
         rule.limits.max_lag = has_lag.then_some(Duration::from_secs(5));
-        let watches = Watches { lag: LagSource::Majority("mongos".into()), ..Watches::none() };
+        let watches = Watches { lag: LagSource::Majority("mongos".into()).into(), ..Watches::none() };
         let sweep = sweep_of(&Script::new([]).deployment(), &rule, &watches);
         let result = BatchResult { error, ..whole().result };
         let sent = Sent { is_sent, is_cut_short, out_of_lease, result, ..whole() };

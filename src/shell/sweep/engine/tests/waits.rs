@@ -74,9 +74,10 @@ async fn warnings_of(sweep: &Arc<RuleSweep>, set: impl FnOnce(&mut Engine<'_>), 
 #[tokio::test(start_paused = true)]
 async fn a_wait_is_told_once_however_long_it_is() {
     let mut lagging = sweep();
-    lagging.lag = LagGate::new(MS(5000), &LagSource::Majority("mongos".into()));
+    lagging.rule.limits.max_lag = Some(MS(5000));
+    lagging.lag = LagGate::new(Some(MS(5000)), Some(&LagSource::Majority("mongos".into())));
     let lagging = Arc::new(lagging);
-    let unconfirmed = lagging.lag.as_ref().map(|lag| lag.unconfirmed());
+    let unconfirmed = lagging.lag.unconfirmed();
     let confirms = async {
         tokio::time::sleep(MS(7000)).await;
         drop(unconfirmed);
