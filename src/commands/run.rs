@@ -22,9 +22,10 @@ use crate::base::instant::millis;
 use crate::base::progress::{LINE_EVERY, Progress};
 use crate::base::text::plural;
 use crate::core::pace::pressure::UNWATCHED;
-use crate::core::plan::findings::{Findings, Remaining};
-use crate::core::plan::holds::{HeldBack, KeyList};
+use crate::core::plan::findings::{Findings, ReadKeys, Remaining};
+use crate::core::plan::holds::HeldBack;
 use crate::core::plan::outcome::{End, HeldDocuments, Outcome, RuleOutcome, Stopped, Swept};
+use crate::core::plan::periods::KeptKeys;
 use crate::core::plan::verdict::Verdict;
 use crate::core::plan::{Plan, PlannedRule, StopReason, SweepRule};
 use crate::core::policy::RunLimits;
@@ -220,11 +221,12 @@ impl Sweeping<'_> {
     }
 
     /// Counts the documents that holds keep, if they were not counted before. After the sweep the others are out of the way.
-    async fn held(&self, ready: &Ready<'_>, keys: Option<Arc<KeyList>>, outcome: &Outcome) -> Option<HeldDocuments> {
+    async fn held(&self, ready: &Ready<'_>, keys: Option<Arc<KeptKeys>>, outcome: &Outcome) -> Option<HeldDocuments> {
         let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes));
         let keys = keys.filter(|_| is_over && ready.findings.told.held.is_none())?;
         let deployment = self.deployment.of_rule(ready.rule);
-        let rule = super::survey::holds::with(ready.rule, &keys);
+        let keys = ReadKeys { holds: Some(keys), ..ready.findings.goes_by.keys.clone() };
+        let rule = ready.rule.with_keys(&keys);
         self.unless_stopped(ready.rule, count::held(&deployment, &rule)).await?.ok()?
     }
 

@@ -215,8 +215,8 @@ impl Survey<'_> {
         rule: &SweepRule,
         findings: &mut Findings,
     ) -> Result<(), CountObstacle> {
-        // Without its holds a rule is refused. What else is told of it is counted all the same.
-        let rule = &self.holds.enter(rule, findings).await.unwrap_or_else(|| holds::none(rule));
+        // Without its holds or periods a rule is refused. What else is told of it is counted all the same.
+        let rule = &self.holds.enter(rule, findings).await.unwrap_or_else(|| rule.without_keys());
         let deployment = self.deployment.of_rule(rule);
         if let (Level::Check(_), true) = (self.level, planned.decision.swept().is_some())
             && let Some(why) = predicate::objection(&deployment, rule).await

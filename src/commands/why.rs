@@ -8,7 +8,7 @@ use bson::{Bson, Document};
 use super::session::Session;
 use super::session::outputs::SingleOutput;
 use super::session::prepare::{self, PlanOptions};
-use super::survey::{self, Level, holds};
+use super::survey::{self, Level};
 use crate::base::exit;
 use crate::base::failure::Failure;
 use crate::base::instant::Instant;
@@ -191,10 +191,8 @@ impl Judge<'_> {
             return Ok(RuleWhy::of(&found_on(planned, findings), document, None, Vec::new(), self.plan.as_of));
         };
         let id = document.get("_id").unwrap_or(&Bson::Null);
-        let rule = &match &findings.goes_by.held_keys {
-            Some(keys) => holds::with(rule, keys),
-            None => holds::none(rule),
-        };
+        let keys = &findings.goes_by.keys;
+        let rule = &if keys.are_of(&rule.selection) { rule.with_keys(keys) } else { rule.without_keys() };
         let deployment = self.deployment.of_rule(rule);
         let clauses = why::clauses(rule.own_filter());
         let found = one_document::judge(&deployment, rule, id, &clauses).await?;

@@ -203,6 +203,31 @@ impl Expiry {
         doc! { &self.field: condition }
     }
 
+    /// Returns the condition for documents whose date is so many seconds old.
+    pub(crate) fn old_by(&self, seconds: i64) -> Document {
+        let millis = self.as_of.timestamp_millis().saturating_sub(seconds.saturating_mul(1000));
+        let at = DateTime::from_millis(millis);
+        let mut old = self.dated(at);
+        old.extend(self.at_path(at).unwrap_or_default());
+        old
+    }
+
+    /// Whether a date is compared as it is stored, and by nothing else.
+    pub(crate) fn compares_dates(&self) -> bool {
+        self.format == DateFormat::Date && !self.checks_path
+    }
+
+    /// Returns the age of a date in whole seconds, rounded down.
+    pub(crate) fn age_in_seconds(&self, date: DateTime) -> i64 {
+        self.as_of.timestamp_millis().saturating_sub(date.timestamp_millis()).div_euclid(1000)
+    }
+
+    /// Returns the condition for documents with a ttl of their own that counts and is above 0; `None` if the rule has no ttls.
+    pub(crate) fn has_own_ttl(&self) -> Option<Document> {
+        let ttl = whole_int32(Bson::from(format!("${}", self.ttl_field.as_ref()?)));
+        Some(doc! { "$expr": { "$gt": [ttl, 0] } })
+    }
+
     /// Returns the condition that the earliest date at the path, by an expression, is at or before the instant; `None` unless the
     /// rule checks the path.
     fn at_path(&self, at: DateTime) -> Option<Document> {

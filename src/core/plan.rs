@@ -12,11 +12,13 @@ pub mod guard;
 pub mod holds;
 pub mod index;
 pub mod judgement;
+pub mod keys;
 mod native;
 pub mod oplog;
 pub mod order;
 pub mod orphans;
 pub mod outcome;
+pub mod periods;
 pub mod reason;
 pub mod selection;
 #[cfg(test)]
@@ -27,6 +29,7 @@ pub mod waits;
 use bson::{DateTime, Document, doc};
 
 pub use family::{ChildRule, Family, ParentKey};
+use findings::ReadKeys;
 pub use guard::{Approved, Guard, Refusal};
 pub use orphans::{OldOrphans, OrphanLimits};
 pub use reason::{Reason, SkipReason, Status, StopReason};
@@ -133,6 +136,37 @@ impl SweepRule {
         is_limited || self.archive.is_some() || !self.selection.shard_key.is_empty()
     }
 
+    /// Returns the rule with the keys of holds and periods, as far as they were read. What can have expired by the shortest period
+    /// is selected from then on.
+    pub fn with_keys(&self, read: &ReadKeys) -> Self {
+        let mut rule = self.clone();
+        if let (Some(holds), Some(keys)) = (&mut rule.selection.holds, &read.holds) {
+            *holds = holds.with(keys);
+        }
+        let Some((periods, keys)) = rule.selection.periods.as_ref().zip(read.periods.as_ref()) else { return rule };
+        let mut periods = periods.with(keys);
+        if let Some(of_rule) = &mut periods.periods {
+            let own = of_rule.expiry.expire_after_seconds;
+            of_rule.shortest = keys.periods.as_ref().and_then(|keys| keys.shortest(own));
+            // Beyond the longest time of a rule the condition of the periods decides.
+            let seconds = of_rule.shortest.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX));
+            rule.expiry.expire_after_seconds = seconds;
+            if let Storage::Buckets { measurements } = &rule.selection.storage {
+                let time_field = measurements.trim_start_matches("data.");
+                let terms = buckets::terms(rule.expiry.as_of, seconds, time_field, rule.selection.filter.as_ref());
+                rule.expiry.filter = Some(terms);
+            }
+            rule.selection.predicate = rule.expiry.predicate();
+        }
+        rule.selection.periods = Some(periods);
+        rule
+    }
+
+    /// Returns the rule as if it had neither holds nor periods, to count what it means but may not delete.
+    pub fn without_keys(&self) -> Self {
+        Self { selection: Selection { holds: None, periods: None, ..self.selection.clone() }, ..self.clone() }
+    }
+
     /// Returns the filter that the policy gives the rule.
     pub fn own_filter(&self) -> Option<&Document> {
         self.family.as_ref().map_or(self.selection.filter.as_ref(), |family| family.filter.as_ref())
@@ -153,7 +187,7 @@ impl SweepRule {
             selection,
             expiry,
             limits: rule.limits.clone(),
-            sizes: Sizes::of(&rule.limits, rule.holds.is_some(), capabilities),
+            sizes: Sizes::of(&rule.limits, rule.holds.is_some() || rule.periods.is_some(), capabilities),
             head_index: None,
             archive: rule.archive.clone(),
             approved: None,
@@ -172,14 +206,14 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the sizes under the limits of a rule, which may have holds.
-    pub(crate) fn of(limits: &Limits, has_holds: bool, capabilities: &Capabilities) -> Self {
+    /// Returns the sizes under the limits of a rule, which may have holds or periods.
+    pub(crate) fn of(limits: &Limits, has_keys: bool, capabilities: &Capabilities) -> Self {
         let at_most = |times: u32| {
             let size = limits.batch_size.unwrap_or(capabilities.default_batch * times);
             size.min(capabilities.largest_batch)
         };
-        // A batch that carries the keys of all holds costs as much for them as for many documents.
-        Self { batch: at_most(if has_holds { 4 } else { 1 }), range: at_most(4) }
+        // A batch that carries the keys of all holds or periods costs as much for them as for many documents.
+        Self { batch: at_most(if has_keys { 4 } else { 1 }), range: at_most(4) }
     }
 }
 

@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use bson::{Bson, Document};
 
-pub use holds::Holds;
+pub use holds::{Holds, KeyedCollection, Periods};
 use limits::Limits;
 use namespace::{Namespace, NamespacePattern, why_never_swept};
 pub use problem::{PolicyError, nearest};
@@ -126,8 +126,8 @@ pub struct Rule {
     pub exclude: Vec<NamespacePattern>,
     /// A MongoDB field path; `None` is the timeField of a time-series collection.
     pub field: Option<String>,
-    /// Seconds after the date at which a document expires, 0 to 2^31 - 1; `None` is -1: only documents with a ttl of their own
-    /// expire.
+    /// Seconds after the date at which a document expires, 0 to 2^31 - 1; `None` is -1: only documents with a ttl or a period
+    /// of their own expire.
     pub expire_after_seconds: Option<u32>,
     /// Root-level name of the field that overrides `expire_after_seconds` for its document.
     pub ttl_field: Option<String>,
@@ -153,6 +153,8 @@ pub struct Rule {
     pub family: Option<ChildPolicy>,
     /// Collection whose documents say what is kept.
     pub holds: Option<Holds>,
+    /// Collection whose documents say after which time documents expire.
+    pub periods: Option<Periods>,
 }
 
 /// Collections whose documents, the children, go once their parents are gone, the documents of a rule.

@@ -26,7 +26,7 @@
 //!   found survives, and sending the same batch twice is harmless.
 //! - No more documents are asked for than are reserved. Documents that turn out not to be deleted are refunded, except after a
 //!   lost reply.
-//! - A delete of a rule with holds carries all keys that are held, as they were read at most seconds before
+//! - A delete of a rule with holds or periods carries all of their keys, as they were read at most seconds before
 //!   ([`crate::shell::server::watch::holds`]).
 //! - Nothing takes effect under a lease that is over ([`crate::shell::lock::lease`]), and nothing is sent again once the sweep
 //!   has ended.
@@ -61,6 +61,7 @@ use crate::base::stop::Stop;
 use crate::base::values::raw::RawValue;
 use crate::base::watch;
 use crate::core::plan::findings::GoesBy;
+use crate::core::plan::holds::HeldBack;
 use crate::core::plan::outcome::Outcome;
 use crate::core::plan::{ChildRule, Sizes, StopReason, Storage, SweepRule, order};
 use crate::core::policy::Order;
@@ -95,8 +96,7 @@ pub(crate) struct RuleSweep {
     pause: PauseFile,
     /// `None` if the run takes no leases.
     lease: Option<Lease>,
-    /// `None` if the rule has no holds.
-    holds: Option<HoldsView>,
+    keys: KeysViews,
     /// The archive to write documents to before they are deleted; `None` if the rule does not archive.
     archive: Option<Arc<RuleArchive>>,
     /// Parents whose children stay in the pass that is under way, because they were found to be there; used by the sweeps of
@@ -127,7 +127,8 @@ impl RuleSweep {
         let lease = leases.of(&rule.namespace).cloned();
         let deployment = &deployment.of_rule(rule);
         let binding = Arc::new(Binding::new(deployment, rule));
-        let mut rule = findings.sized(rule);
+        // Documents are found without these keys; each delete has the keys of its moment.
+        let mut rule = findings.sized(rule).with_keys(&findings.keys);
         let mut is_along_storage = false;
         let storage = findings.order.as_ref().filter(|choice| choice.order == Some(Order::Storage));
         if let Some(choice) = storage {
@@ -146,11 +147,8 @@ impl RuleSweep {
             Arc::new(Self { is_of_children: true, binding: binding.clone(), ..sweep })
         };
         let children = rule.family.as_ref().map_or_else(Vec::new, |family| family.children.iter().map(of_child).collect());
-        if let (Some(holds), Some(keys)) = (&mut rule.selection.holds, &findings.held_keys) {
-            // Documents are found without these; each delete has the keys of its moment.
-            *holds = holds.with(keys);
-        }
-        let holds = rule.selection.holds.as_ref().map(|holds| watches.holds.of(holds));
+        let view = |held: &Option<HeldBack>| held.as_ref().map(|held| watches.holds.of(held));
+        let keys = KeysViews { holds: view(&rule.selection.holds), periods: view(&rule.selection.periods) };
         let mut write_concern = deployment.write_concern.clone();
         if rule.family.is_some() {
             confirm_by_majority(&mut write_concern);
@@ -169,7 +167,7 @@ impl RuleSweep {
             rule,
             grant: grant.clone(),
             lease,
-            holds,
+            keys,
             archive,
             living: Mutex::default(),
             last_deleted: AtomicU64::new(0),
@@ -188,7 +186,7 @@ impl RuleSweep {
     /// Returns the maximum number of documents of a batch under these limits.
     fn max_batch(&self, limits: &Limits) -> u32 {
         let capabilities = &self.deployment.facts.capabilities;
-        let Sizes { batch, range } = Sizes::of(limits, self.rule.selection.holds.is_some(), capabilities);
+        let Sizes { batch, range } = Sizes::of(limits, self.rule.selection.has_keys(), capabilities);
         if self.is_along_storage { range } else { batch }
     }
 
@@ -210,6 +208,18 @@ impl RuleSweep {
             read = read => Some(read),
             () = self.ended() => None,
         }
+    }
+}
+
+/// The latest keys of holds and periods; `None` if the rule has none.
+struct KeysViews {
+    holds: Option<HoldsView>,
+    periods: Option<HoldsView>,
+}
+
+impl KeysViews {
+    fn iter(&self) -> impl Iterator<Item = &HoldsView> {
+        self.holds.iter().chain(&self.periods)
     }
 }
 

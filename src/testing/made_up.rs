@@ -64,7 +64,8 @@ pub(crate) fn planned(keys: &str, document_count: u64) -> PlannedRule {
         size: DataSize { average_bytes: Some(100.0), file: None },
         throughput: None,
         indexes: 0,
-        holds: rule.holds.as_ref().map(|holds| HeldBack::new(holds, &namespace, holds.of.clone())),
+        holds: rule.holds.as_ref().map(|holds| HeldBack::new(holds, &namespace, holds.by.of.clone())),
+        periods: rule.periods.as_ref().map(|periods| HeldBack::of_periods(periods, &namespace, periods.by.of.clone(), &expiry)),
     };
     let archive = rule.archive.clone();
     let sweep = SweepRule {

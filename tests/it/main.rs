@@ -145,6 +145,13 @@ mod native {
     mod partial_series;
 }
 
+mod periods {
+    mod during;
+    mod kept;
+    mod oracle;
+    mod refused;
+}
+
 mod policy {
     mod cut;
     mod parse;

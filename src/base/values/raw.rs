@@ -3,6 +3,7 @@
 
 mod list;
 
+use std::hash::{Hash, Hasher};
 use std::io::Write;
 
 use bson::raw::{CStr, RawDocument, RawDocumentBuf};
@@ -16,6 +17,13 @@ pub(crate) use list::RawList;
 pub(crate) struct RawValue {
     kind: ElementType,
     bytes: Vec<u8>,
+}
+
+impl Hash for RawValue {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.kind as u8).hash(state);
+        self.bytes.hash(state);
+    }
 }
 
 impl RawValue {

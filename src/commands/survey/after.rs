@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
-use super::{AT_ONCE, holds};
+use super::AT_ONCE;
 use crate::commands::session::Session;
 use crate::core::plan::findings::{Findings, Remaining};
 use crate::core::plan::outcome::{End, RuleOutcome};
@@ -45,7 +45,7 @@ pub(crate) async fn after(
                 return uncounted;
             };
             let deployment = deployment.of_rule(rule);
-            let rule = holds::with_keys(rule, findings);
+            let rule = rule.with_keys(&findings.goes_by.keys);
             let counted = tokio::select! {
                 biased;
                 remaining = remaining(&deployment, &rule) => remaining,

@@ -10,7 +10,7 @@ use crate::core::native::verdict;
 use crate::core::plan::fields::DATES;
 use crate::core::plan::findings::{Expired, Findings};
 use crate::core::plan::{self, PlannedRule, SweepRule};
-use crate::shell::server::look::{audit as ask, count, overdue};
+use crate::shell::server::look::{audit as ask, count, overdue, periods};
 use crate::shell::server::wire::error::Result;
 
 /// An audit under way.
@@ -38,6 +38,7 @@ impl Auditing {
             newest_expired: None,
             age_histogram: None,
             forecast: None,
+            by_period: None,
             backlog: None,
             never_expires_samples: Default::default(),
             samples: Vec::new(),
@@ -67,6 +68,14 @@ impl One<'_> {
     /// documents are counted as well, where that is exact: no sample, and no holds, because what is held has an age as well.
     pub(super) async fn look_at_ages(&self, findings: &mut Findings) -> Result<()> {
         let Some(auditing) = self.survey.level.auditing() else { return Ok(()) };
+        if self.rule.selection.periods.is_some() {
+            let asked = periods::documents_by_period(&self.deployment, self.rule);
+            let by_period = self.figure("documents by their period", asked, findings).await?.flatten();
+            findings.told.audit.iter_mut().for_each(|audit| audit.by_period.clone_from(&by_period));
+            let why = "ages and forecast are left out: each period has an age of its own at which documents expire";
+            findings.told.warnings.push(why.to_owned());
+            return Ok(());
+        }
         let SweepRule { selection, expiry, .. } = self.rule;
         let deployment = &self.deployment;
         if deployment.facts.capabilities.request_charge && !auditing.exact {

@@ -1,26 +1,25 @@
-//! The holds of the rules of a run, read before anything is counted or deleted.
-
-use std::sync::Arc;
+//! The holds and periods of the rules of a run, read before anything is counted or deleted.
 
 use tokio::sync::OnceCell;
 
 use crate::core::plan::fields::of_type;
-use crate::core::plan::findings::Findings;
-use crate::core::plan::holds::{HeldBack, KeyList};
-use crate::core::plan::{Guard, Plan, PlannedRule, Refusal, Selection, SweepRule};
+use crate::core::plan::findings::{Findings, ReadKeys};
+use crate::core::plan::holds::HeldBack;
+use crate::core::plan::periods::{PeriodKeys, PeriodRule};
+use crate::core::plan::{Guard, Plan, PlannedRule, Refusal, SweepRule};
 use crate::core::policy::comparisons::{self, Comparison};
 use crate::core::policy::paths;
 use crate::shell::server::Deployment;
 use crate::shell::server::watch::holds;
 use crate::shell::server::watch::holds::ReadHolds;
 
-/// The holds of all rules of a plan; rules with the same holds share one read.
+/// The holds and periods of all rules of a plan; rules with the same share one read.
 pub(crate) struct RunHolds<'a> {
     deployment: &'a Deployment,
     reads: Vec<SharedRead<'a>>,
 }
 
-/// One read of holds, for all rules that have the same.
+/// One read of holds or periods, for all rules that have the same.
 struct SharedRead<'a> {
     holds: &'a HeldBack,
     /// The first of the rules.
@@ -32,29 +31,31 @@ impl<'a> RunHolds<'a> {
     pub(crate) fn new(deployment: &'a Deployment, plan: &'a Plan) -> Self {
         let mut reads: Vec<SharedRead> = Vec::new();
         for planned in &plan.rules {
-            let holds = planned.decision.countable().and_then(|rule| rule.selection.holds.as_ref());
-            if let Some(holds) = holds.filter(|holds| !reads.iter().any(|read| read.holds.is_same_read(holds))) {
-                reads.push(SharedRead { holds, planned, outcome: OnceCell::new() });
+            for holds in planned.decision.countable().into_iter().flat_map(|rule| rule.selection.held_back()) {
+                if !reads.iter().any(|read| read.holds.is_same_read(holds)) {
+                    reads.push(SharedRead { holds, planned, outcome: OnceCell::new() });
+                }
             }
         }
         Self { deployment, reads }
     }
 
-    /// Returns a rule with the keys that are held, which are also entered in its findings. `None` if they cannot be read: the
-    /// rule is refused then.
+    /// Returns a rule with the keys of its holds and periods, which are also entered in its findings. `None` if they cannot be
+    /// read: the rule is refused then.
     pub(crate) async fn enter(&self, rule: &SweepRule, findings: &mut Findings) -> Option<SweepRule> {
-        let Some(holds) = &rule.selection.holds else { return Some(rule.clone()) };
-        let read = self.reads.iter().find(|read| read.holds.is_same_read(holds))?;
-        match read.outcome.get_or_init(|| self.read(read)).await {
-            Ok(ReadHolds { keys, .. }) => {
-                findings.goes_by.held_keys = Some(keys.clone());
-                Some(with(rule, keys))
-            }
-            Err(refusal) => {
-                findings.decides.holds_refusal = Some(refusal.clone());
-                None
+        let mut keys = ReadKeys::default();
+        for holds in rule.selection.held_back() {
+            let read = self.reads.iter().find(|read| read.holds.is_same_read(holds))?;
+            match read.outcome.get_or_init(|| self.read(read)).await {
+                Ok(ReadHolds { keys: read, .. }) => *keys.of(holds) = Some(read.clone()),
+                Err(refusal) => {
+                    findings.decides.holds_refusal = Some(refusal.clone());
+                    return None;
+                }
             }
         }
+        findings.goes_by.keys = keys;
+        Some(rule.with_keys(&findings.goes_by.keys))
     }
 
     /// Returns the holds that were read so far.
@@ -65,8 +66,12 @@ impl<'a> RunHolds<'a> {
 
     async fn read(&self, shared: &SharedRead<'_>) -> Result<ReadHolds, Refusal> {
         let SharedRead { holds, planned, .. } = shared;
-        let read =
-            holds::read(self.deployment, holds).await.map_err(|why| Refusal::new(Guard::Holds, format!("`holds`: {why}")))?;
+        let noun = holds.noun();
+        let guard = if holds.periods.is_some() { Guard::Periods } else { Guard::Holds };
+        let read = holds::read(self.deployment, holds).await.map_err(|why| Refusal::new(guard, format!("`{noun}`: {why}")))?;
+        if let (Some(rule), Some(keys)) = (&holds.periods, &read.keys.periods) {
+            return check_values(planned, holds, rule, keys).map(|()| read);
+        }
         self.check_types(shared).await?;
         if read.keys.count() > 0 {
             return Ok(read);
@@ -115,18 +120,18 @@ impl<'a> RunHolds<'a> {
     }
 }
 
-/// Returns a rule with keys that are held.
-pub(crate) fn with(rule: &SweepRule, keys: &Arc<KeyList>) -> SweepRule {
-    let holds = rule.selection.holds.as_ref().map(|holds| holds.with(keys));
-    SweepRule { selection: Selection { holds, ..rule.selection.clone() }, ..rule.clone() }
-}
-
-/// Returns a rule with the keys that its counts have.
-pub(crate) fn with_keys(rule: &SweepRule, findings: &Findings) -> SweepRule {
-    findings.goes_by.held_keys.as_ref().map_or_else(|| rule.clone(), |keys| with(rule, keys))
-}
-
-/// Returns a rule as if it had no holds, to count what it means but may not delete.
-pub(crate) fn none(rule: &SweepRule) -> SweepRule {
-    SweepRule { selection: Selection { holds: None, ..rule.selection.clone() }, ..rule.clone() }
+/// Refuses periods of which none was found to have a value: a misspelt name would have all documents expire by the rule's own time.
+fn check_values(planned: &PlannedRule, holds: &HeldBack, rule: &PeriodRule, keys: &PeriodKeys) -> Result<(), Refusal> {
+    let value = &rule.value;
+    if keys.has_values || keys.is_empty || planned.rule.allow_unknown_fields.contains(value) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Guard::UnknownField,
+        format!(
+            "no document in `{}` has `{value}` (`periods.value`); by a misspelt name all documents would expire by the rule's own time: correct it \
+             or, if no document needs the field, set `allowUnknownFields: [{value}]`",
+            holds.collection
+        ),
+    ))
 }

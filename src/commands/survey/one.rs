@@ -146,6 +146,8 @@ impl One<'_> {
             self.look_at_ages(findings).await?;
         }
         findings.told.held = self.figure("documents that are held", count::held(deployment, rule), findings).await?.flatten();
+        let unclear = count::unclear_periods(deployment, rule);
+        findings.told.unclear_periods = self.figure("documents whose period is unclear", unclear, findings).await?.flatten();
         if findings.told.never_expires.is_none() {
             let kept = count::never_expires(deployment, rule);
             findings.told.never_expires = self.figure("documents that never expire", kept, findings).await?.flatten();

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::base::instant::Instant;
 use crate::base::text::{count, duration, plural};
 use crate::core::facts::IdleReason;
+use crate::core::policy::duration as time;
 
 /// Reasons why a document never expires. From missing to otherType the reason is the value that the field holds in place of a
 /// date. From ttlNever to before1970 it is a property of the document or its date. For parentField it is the fields by which
@@ -57,6 +58,8 @@ pub struct AuditReport {
     /// In an audit: the number of documents that expire on each of the 30 days after asOf, if nothing is inserted, changed or
     /// deleted.
     pub forecast: Option<Vec<ForecastDay>>,
+    /// In an audit: documents by their period. Null where the rule has no periods.
+    pub by_period: Option<Vec<PeriodDocuments>>,
     /// In an audit: expired documents by the month (UTC) of the date that decided, the earliest first.
     pub backlog: Option<Vec<BacklogMonth>>,
     /// In an audit: some `_id`s for each reason of neverExpires, as canonical Extended JSON; at most 5 of each.
@@ -78,6 +81,44 @@ pub struct AuditReport {
     /// In an audit: the deployment's own TTL settings of the collection that are set and delete nothing, or are far behind; null
     /// where they were not looked at.
     pub native_troubles: Option<Vec<NativeTrouble>>,
+}
+
+/// Documents with one period. A ttl of their own is not looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "periodDocuments")]
+pub struct PeriodDocuments {
+    /// Period, ofRule, never, unclear, or missing where the rule has no time of its own.
+    pub kind: PeriodKind,
+    /// Seconds after which they expire; null if they never do.
+    pub seconds: Option<i64>,
+    pub count: u64,
+}
+
+/// Kind of a period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "periodKind")]
+pub enum PeriodKind {
+    Period,
+    OfRule,
+    Never,
+    Unclear,
+    Missing,
+}
+
+impl PeriodDocuments {
+    /// Names the period.
+    pub fn words(&self) -> String {
+        let seconds = self.seconds.map(time::format).unwrap_or_default();
+        match self.kind {
+            PeriodKind::Period => seconds,
+            PeriodKind::OfRule => format!("{seconds} (the rule's own)"),
+            PeriodKind::Never => "never".to_owned(),
+            PeriodKind::Unclear => "unclear".to_owned(),
+            PeriodKind::Missing => "no period".to_owned(),
+        }
+    }
 }
 
 /// A native TTL setting that does not do its work.

@@ -51,6 +51,11 @@ impl Stretch {
         Self { expiry: self.expiry.clone(), from: Some(from), to: self.to.min(to) }
     }
 
+    /// Returns the last date.
+    pub(crate) fn latest(&self) -> DateTime {
+        self.to
+    }
+
     /// Returns the field of the dates.
     pub(crate) fn field(&self) -> &str {
         &self.expiry.field

@@ -38,6 +38,9 @@ pub fn target(rule: &Rule, collection: &Collection, wire_version: i32) -> Result
     if collection.kind == CollectionKind::CosmosRu || rule.field.as_deref() == Some(LAST_CHANGE) {
         return of_cosmos(rule, collection);
     }
+    if rule.periods.is_some() {
+        return Err("`periods`; native TTL knows one time for all documents".into());
+    }
     if rule.holds.is_some() {
         return Err("`holds`; native TTL deletes what is held as well".into());
     }
@@ -115,6 +118,9 @@ fn can_select_buckets(filter: &Document, rule: &Rule, series: &TimeSeries, wire_
 fn of_cosmos(rule: &Rule, collection: &Collection) -> Result<TtlTarget, String> {
     if collection.kind != CollectionKind::CosmosRu {
         return Err("only Azure Cosmos DB (RU) knows `_ts`".into());
+    }
+    if rule.periods.is_some() {
+        return Err("`periods`; native TTL knows one time for all documents".into());
     }
     if rule.holds.is_some() {
         return Err("`holds`; native TTL deletes what is held as well".into());

@@ -14,7 +14,7 @@ use crate::base::values::last_object_id;
 use crate::core::expiry::Expiry;
 use crate::core::facts::{Figures, TimeSeries};
 use crate::core::policy::namespace::Namespace;
-use crate::core::policy::{DateFormat, Holds, Rule};
+use crate::core::policy::{DateFormat, KeyedCollection, Rule};
 
 /// Returns the expiry of a rule in a time-series collection, and the selection of its buckets.
 ///
@@ -51,16 +51,9 @@ pub fn select(
             namespace.collection
         ));
     }
-    let mut terms = doc! {
-        "_id": { "$lte": latest_id(as_of, rule.expire_after_seconds) },
-        // Servers disagree on buckets from before 1970, where the seconds in an `_id` wrap, so they are kept.
-        format!("control.min.{time_field}"): { "$gte": DateTime::from_millis(0) },
-    };
     let of_meta = |filter| of_meta(filter, series.meta_field.as_deref()).map_err(|why| Refusal::new(Guard::TimeSeries, why));
     let meta = rule.filter.as_ref().map(of_meta).transpose()?;
-    if let Some(meta) = &meta {
-        terms = doc! { "$and": [terms, meta.clone()] };
-    }
+    let terms = terms(as_of, rule.expire_after_seconds, time_field, meta.as_ref());
     let expiry = Expiry {
         field: format!("control.max.{time_field}"),
         format: DateFormat::Date,
@@ -71,12 +64,18 @@ pub fn select(
         filter: Some(terms),
         as_of,
     };
-    let held_back = |holds: &Holds| Some(HeldBack::new(holds, namespace, meta_path(&holds.of, series.meta_field.as_deref()?)?));
-    let holds = match &rule.holds {
-        Some(holds) => Some(held_back(holds).ok_or_else(|| {
+    let path = |key: &str, by: &KeyedCollection| {
+        meta_path(&by.of, series.meta_field.as_deref().unwrap_or_default()).ok_or_else(|| {
             let why = "a bucket is deleted as a whole, and can be held only by the metaField or a path in it";
-            Refusal::new(Guard::TimeSeries, format!("`holds`: `{}`: {why}", holds.of))
-        })?),
+            Refusal::new(Guard::TimeSeries, format!("`{key}`: `{}`: {why}", by.of))
+        })
+    };
+    let holds = match &rule.holds {
+        Some(holds) => Some(HeldBack::new(holds, namespace, path("holds", &holds.by)?)),
+        None => None,
+    };
+    let periods = match &rule.periods {
+        Some(periods) => Some(HeldBack::of_periods(periods, namespace, path("periods", &periods.by)?, &expiry)),
         None => None,
     };
     let selection = Selection {
@@ -96,8 +95,23 @@ pub fn select(
         throughput: None,
         indexes: 0,
         holds,
+        periods,
     };
     Ok((expiry, selection))
+}
+
+/// Returns the conditions on a bucket besides the date of its latest measurement, together with those on the metaField, if there are
+/// some.
+pub(super) fn terms(as_of: DateTime, seconds: Option<u32>, time_field: &str, meta: Option<&Document>) -> Document {
+    let terms = doc! {
+        "_id": { "$lte": latest_id(as_of, seconds) },
+        // Servers disagree on buckets from before 1970, where the seconds in an `_id` wrap, so they are kept.
+        format!("control.min.{time_field}"): { "$gte": DateTime::from_millis(0) },
+    };
+    match meta {
+        Some(meta) => doc! { "$and": [terms, meta.clone()] },
+        None => terms,
+    }
 }
 
 /// Returns the greatest `_id` of a bucket whose earliest measurement is at or before the threshold. It only bounds the walk;

@@ -81,6 +81,10 @@ fn selection(rule: &Rule, collection: &Collection, figures: &Figures, expiry: &E
         size: figures.size,
         throughput: figures.throughput,
         indexes: collection.indexes.len().saturating_sub(1),
-        holds: rule.holds.as_ref().map(|holds| HeldBack::new(holds, &collection.namespace, holds.of.clone())),
+        holds: rule.holds.as_ref().map(|holds| HeldBack::new(holds, &collection.namespace, holds.by.of.clone())),
+        periods: rule
+            .periods
+            .as_ref()
+            .map(|periods| HeldBack::of_periods(periods, &collection.namespace, periods.by.of.clone(), expiry)),
     }
 }

@@ -10,6 +10,7 @@ use bson::{Bson, Document, doc};
 
 use super::archive::is_simple;
 use super::index::IndexChoice;
+use super::keys::no_array;
 use super::orphans::OrphanLimits;
 use super::{Guard, Refusal, Selection, Storage, SweepRule, guard};
 use crate::base::values::float;
@@ -124,11 +125,11 @@ pub(super) fn bind(
     if !is_simple(collection.collation.as_ref()) {
         return refuse(collated(&collection.namespace));
     }
-    if rule.holds.is_some() && family.orphans {
-        return refuse(
-            "`orphans` with `holds`: a child without a parent has no key by which a hold could keep it; leave one of the two out"
-                .to_owned(),
-        );
+    let by_key = [("holds", rule.holds.is_some()), ("periods", rule.periods.is_some())];
+    if let Some((key, _)) = by_key.into_iter().find(|(_, is_there)| *is_there && family.orphans) {
+        return refuse(format!(
+            "`orphans` with `{key}`: a child without a parent has no key by which it could be kept; leave one of the two out"
+        ));
     }
     let children = children.iter().map(|seen| bind_child(rule, sweep, collection, seen)).collect::<Result<_, _>>()?;
     let orphans = family.orphans.then(|| OrphanLimits::of(&sweep.limits));
@@ -227,17 +228,11 @@ fn rule_of(
         indexes: collection.indexes.len().saturating_sub(1),
         // A child goes only once its parent is gone, which a hold keeps.
         holds: None,
+        periods: None,
     };
     // The limits of the count are the limits of the parents, whose dates the children do not have.
     let limits = Limits { max_deletes: None, max_delete_percent: None, ..sweep.limits.clone() };
     SweepRule { selection, limits, head_index: None, approved: None, family: None, ..sweep.clone() }
-}
-
-/// Returns the predicate of a child, and of its parent by the path of the key: nowhere on the path is an array, which could name
-/// others too.
-pub(crate) fn no_array(field: &str) -> Document {
-    let ends = field.match_indices('.').map(|(end, _)| end).chain([field.len()]);
-    ends.map(|end| (field[..end].to_owned(), doc! { "$not": { "$type": "array" } }.into())).collect()
 }
 
 /// Returns the filter of a rule, with the condition that the keys of the parents are clear. A parent of which they are not stays.

@@ -89,7 +89,11 @@ pub fn named(planned: &PlannedRule) -> Vec<NamedField> {
     }
     if let Some(holds) = &rule.holds {
         // A hold on a field that no document has keeps nothing.
-        add(&holds.of, &holds.of, "holds", true);
+        add(&holds.by.of, &holds.by.of, "holds", true);
+    }
+    if let Some(periods) = &rule.periods {
+        // By a field that no document has, all expire by the rule's own time.
+        add(&periods.by.of, &periods.by.of, "periods", true);
     }
     named.retain(|field| field.path != "_id" && !rule.allow_unknown_fields.contains(&field.path));
     named.extend(series.is_none().then(|| NamedField::of_dates(rule)).flatten());

@@ -13,9 +13,10 @@ use crate::core::facts::DataSize;
 use crate::core::pace::units::UnitForecast;
 use crate::core::plan::estimate::Estimate;
 use crate::core::plan::fields::UnknownField;
-use crate::core::plan::holds::KeyList;
+use crate::core::plan::holds::HeldBack;
 use crate::core::plan::order::OrderChoice;
 use crate::core::plan::orphans;
+use crate::core::plan::periods::KeptKeys;
 use crate::core::plan::{OldOrphans, Refusal, Selection, StopReason, SweepRule};
 
 /// Expired documents of a rule.
@@ -51,7 +52,7 @@ pub struct Findings {
 pub struct Decides {
     /// Fields that the rule names and no document was found to have, or not with a type that it compares them with.
     pub unknown_fields: Vec<UnknownField>,
-    /// Set if the holds cannot be read.
+    /// Set if the holds or the periods cannot be read.
     pub holds_refusal: Option<Refusal>,
     /// The documents of the collection, where a guard compares their number.
     pub documents: Option<CountedDocuments>,
@@ -64,11 +65,29 @@ pub struct Decides {
     pub obstacle: Option<CountObstacle>,
 }
 
+/// The keys of holds and periods; `None` if the rule has none, or they were not read.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ReadKeys {
+    pub holds: Option<Arc<KeptKeys>>,
+    pub periods: Option<Arc<KeptKeys>>,
+}
+
+impl ReadKeys {
+    /// Whether all keys of a rule's holds and periods were read.
+    pub fn are_of(&self, selection: &Selection) -> bool {
+        (self.holds.is_some() || selection.holds.is_none()) && (self.periods.is_some() || selection.periods.is_none())
+    }
+
+    /// Returns the place of the keys of holds, or of periods.
+    pub fn of(&mut self, held: &HeldBack) -> &mut Option<Arc<KeptKeys>> {
+        if held.periods.is_some() { &mut self.periods } else { &mut self.holds }
+    }
+}
+
 /// Findings that a sweep goes by.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GoesBy {
-    /// The keys that are held; `None` if the rule has no holds, or they were not read.
-    pub held_keys: Option<Arc<KeyList>>,
+    pub keys: ReadKeys,
     /// The order of the deletes, if it was chosen.
     pub order: Option<OrderChoice>,
     /// Bytes that each deleted document adds to the oplog, if they were looked for.
@@ -92,6 +111,8 @@ impl GoesBy {
 pub struct Told {
     /// Expired documents that are held, if they were counted.
     pub held: Option<HeldDocuments>,
+    /// Documents old enough for the shortest period whose own period is unclear, if they were counted.
+    pub unclear_periods: Option<HeldDocuments>,
     /// Documents that never expire by the rule, by reason.
     pub never_expires: Option<BTreeMap<String, u64>>,
     /// Children of the expired documents, if they were counted.

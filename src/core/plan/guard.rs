@@ -76,6 +76,8 @@ pub enum Guard {
     Children,
     /// The holds cannot be read, or one of them has no key.
     Holds,
+    /// The periods cannot be read, or one of them has no key.
+    Periods,
 }
 
 impl fmt::Display for Guard {

@@ -1,63 +1,107 @@
-//! The holds of a rule in one namespace: the keys whose documents are kept, and the condition that leaves them out.
+//! What another collection says of the documents of a rule in one namespace: the holds, the periods, and the conditions that leave
+//! out what is kept by them.
 
-use std::cmp::Ordering;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bson::raw::{CStr, CString, cstr};
-use bson::spec::ElementType;
-use bson::{Bson, Document, RawDocumentBuf};
+use bson::{DateTime, Document, RawDocumentBuf};
 
-use crate::base::values::raw::{self, Fields, RawValue};
-use crate::core::policy::Holds;
+use super::periods::{KeptKeys, PeriodCondition, PeriodRule};
+use crate::base::values::raw::{self, Fields};
+use crate::core::expiry::Expiry;
 use crate::core::policy::namespace::Namespace;
+use crate::core::policy::{Holds, KeyedCollection, Periods};
 
-/// The documents of a rule that are held back.
+/// The documents of a rule that are held back: by holds, or by periods of their own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldBack {
-    /// The collection of the holds.
+    /// The collection of the holds, or of the periods.
     pub collection: Namespace,
-    /// Path of the key in a hold.
+    /// Path of the key in its documents.
     pub in_hold: String,
     pub filter: Option<Document>,
     /// Path of the key in the documents that are stored.
     pub path: String,
-    /// The keys that are held, as they were last read; `None` before the first read, when nothing may be deleted.
-    pub keys: Option<Arc<KeyList>>,
+    /// The periods; `None` for holds.
+    pub periods: Option<Box<PeriodRule>>,
+    /// The keys as they were last read; `None` before the first read, when nothing may be deleted.
+    pub keys: Option<Arc<KeptKeys>>,
     /// The keys that were held when the documents were found.
-    found_without: Option<Arc<KeyList>>,
+    found_without: Option<Arc<KeptKeys>>,
 }
 
 impl HeldBack {
     /// Creates the holds of a policy for a namespace; `path` is the path of the key in the stored documents.
     pub fn new(holds: &Holds, namespace: &Namespace, path: String) -> Self {
-        let Holds { in_hold, filter, .. } = holds.clone();
-        Self { collection: holds.collection(namespace), in_hold, filter, path, keys: None, found_without: None }
+        Self { filter: holds.filter.clone(), ..Self::by(&holds.by, namespace, path) }
+    }
+
+    /// Creates the periods of a policy for a namespace, of a rule with this expiry; `path` is the path of the key in the stored
+    /// documents.
+    pub fn of_periods(periods: &Periods, namespace: &Namespace, path: String, expiry: &Expiry) -> Self {
+        let Periods { by, value, unit } = periods;
+        let of_rule = PeriodRule { value: value.clone(), unit: *unit, expiry: expiry.clone(), shortest: None };
+        Self { periods: Some(Box::new(of_rule)), ..Self::by(by, namespace, path) }
+    }
+
+    fn by(by: &KeyedCollection, namespace: &Namespace, path: String) -> Self {
+        let (collection, in_hold) = (by.collection(namespace), by.key.clone());
+        Self { collection, in_hold, filter: None, path, periods: None, keys: None, found_without: None }
+    }
+
+    /// Names what the collection has.
+    pub fn noun(&self) -> &'static str {
+        if self.periods.is_some() { "periods" } else { "holds" }
     }
 
     /// Whether one read of the holds serves both.
     pub fn is_same_read(&self, other: &Self) -> bool {
         // `==` does not look at the order of keys, which matters in a sub-document.
         let text = |holds: &Self| holds.filter.as_ref().map(Document::to_string);
-        self.collection == other.collection && self.in_hold == other.in_hold && text(self) == text(other)
+        let values = |holds: &Self| holds.periods.as_ref().map(|periods| (periods.value.clone(), periods.unit));
+        self.collection == other.collection
+            && self.in_hold == other.in_hold
+            && text(self) == text(other)
+            && values(self) == values(other)
     }
 
     /// Returns the same holds with the keys of a read; the keys of the read before are the ones without which documents were
     /// found.
-    pub fn with(&self, keys: &Arc<KeyList>) -> Self {
+    pub fn with(&self, keys: &Arc<KeptKeys>) -> Self {
         Self { keys: Some(keys.clone()), found_without: self.keys.clone(), ..self.clone() }
     }
 
-    /// Returns the condition for documents without a hold; `None` if nothing is held.
+    /// Returns the condition for documents whose period is unclear; `None` if no period is.
     ///
-    /// Errors: the holds were not read.
+    /// Errors: the keys were not read.
+    pub(crate) fn unclear(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
+        let unclear = self.keys()?.periods.as_ref().map(|periods| periods.unclear.clone());
+        let Some(held) = unclear else { return Ok(None) };
+        KeyCondition::new(&self.path, cstr!("$in"), Arc::new(KeptKeys { held, periods: None }))
+    }
+
+    /// Returns the condition for documents that are not kept; `None` if nothing is kept.
+    ///
+    /// Errors: the keys were not read.
     pub(crate) fn unheld(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
+        self.unheld_until(None)
+    }
+
+    /// Returns the same for documents whose date is at or before `until`, by a condition of its own; `None` for any date.
+    ///
+    /// Errors: the keys were not read.
+    pub(crate) fn unheld_until(&self, until: Option<DateTime>) -> Result<Option<KeyCondition>, bson::error::Error> {
+        if let Some(periods) = &self.periods {
+            let condition = PeriodCondition::new(periods, &self.path, self.keys()?.clone(), until)?;
+            return Ok(condition.map(|condition| KeyCondition::Periods(Box::new(condition))));
+        }
         KeyCondition::new(&self.path, cstr!("$nin"), self.keys()?.clone())
     }
 
-    /// Returns the condition for documents with a hold; `None` if nothing is held.
+    /// Returns the condition for documents whose key is one of those that are held, or whose period is not clear or never ends;
+    /// `None` if there is no such key.
     ///
-    /// Errors: the holds were not read.
+    /// Errors: the keys were not read.
     pub(crate) fn held(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
         KeyCondition::new(&self.path, cstr!("$in"), self.keys()?.clone())
     }
@@ -68,8 +112,11 @@ impl HeldBack {
     /// Errors: the holds were not read.
     pub(crate) fn unheld_since_found(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
         match &self.found_without {
-            Some(before) => KeyCondition::new(&self.path, cstr!("$nin"), Arc::new(self.keys()?.since(before)?)),
-            None => self.unheld(),
+            Some(before) if self.periods.is_none() => {
+                let held = self.keys()?.held.since(&before.held)?;
+                KeyCondition::new(&self.path, cstr!("$nin"), Arc::new(KeptKeys { held, periods: None }))
+            }
+            _ => self.unheld(),
         }
     }
 
@@ -78,28 +125,45 @@ impl HeldBack {
         self.keys.as_ref().map_or(0, |keys| keys.bytes())
     }
 
-    fn keys(&self) -> Result<&Arc<KeyList>, bson::error::Error> {
-        self.keys.as_ref().ok_or_else(|| serde::ser::Error::custom("the holds were not read"))
+    fn keys(&self) -> Result<&Arc<KeptKeys>, bson::error::Error> {
+        self.keys.as_ref().ok_or_else(|| serde::ser::Error::custom(format!("the {} were not read", self.noun())))
     }
 }
 
-/// A condition on the key of a document. It shares the list of keys, which can take megabytes, until it is written into a
+/// A condition on the key of a document. It shares the lists of keys, which can take megabytes, until it is written into a
 /// command.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct KeyCondition {
-    path: CString,
-    operator: &'static CStr,
-    keys: Arc<KeyList>,
+pub(crate) enum KeyCondition {
+    /// The key is one of those that are held, or none of them.
+    List { path: CString, operator: &'static CStr, keys: Arc<KeptKeys> },
+    /// The document has expired by the period of its key.
+    Periods(Box<PeriodCondition>),
+    /// Each of these.
+    All(Vec<Self>),
 }
 
 impl KeyCondition {
-    fn new(path: &str, operator: &'static CStr, keys: Arc<KeyList>) -> Result<Option<Self>, bson::error::Error> {
+    fn new(path: &str, operator: &'static CStr, keys: Arc<KeptKeys>) -> Result<Option<Self>, bson::error::Error> {
         let path = CString::try_from(path.to_owned())?;
-        Ok((keys.count > 0).then_some(Self { path, operator, keys }))
+        Ok((keys.held.count() > 0).then_some(Self::List { path, operator, keys }))
+    }
+
+    /// Returns the condition that is met where each of some conditions is; `None` without any.
+    pub(super) fn all(mut conditions: Vec<Self>) -> Option<Self> {
+        match conditions.len() {
+            0 | 1 => conditions.pop(),
+            _ => Some(Self::All(conditions)),
+        }
     }
 
     pub(crate) fn write(&self, fields: &mut Fields) {
-        fields.document(&self.path, |condition| condition.value(self.operator, &self.keys.list));
+        match self {
+            Self::List { path, operator, keys } => {
+                fields.document(path, |condition| condition.value(operator, &keys.held.list));
+            }
+            Self::Periods(periods) => periods.write(fields),
+            Self::All(conditions) => fields.documents(cstr!("$and"), conditions.len(), |one, n| conditions[n].write(one)),
+        }
     }
 
     /// Writes a query together with the condition.
@@ -112,7 +176,11 @@ impl KeyCondition {
 
     /// Returns the bytes that the condition adds to a query, rounded up.
     pub(crate) fn bytes(&self) -> usize {
-        AROUND_LIST + self.path.as_str().len() + self.keys.bytes()
+        match self {
+            Self::List { path, keys, .. } => AROUND_LIST + path.as_str().len() + keys.held.bytes(),
+            Self::Periods(periods) => AROUND_LIST + periods.bytes(),
+            Self::All(conditions) => AROUND_LIST + conditions.iter().map(Self::bytes).sum::<usize>(),
+        }
     }
 
     /// Returns the condition as a document of its own.
@@ -126,130 +194,16 @@ impl KeyCondition {
 /// Bytes that a condition takes besides its path and its list, with the `$and` around it and a query.
 const AROUND_LIST: usize = 60;
 
-/// Keys that are held, each once.
-#[derive(Debug, Clone, PartialEq)]
-pub struct KeyList {
-    count: usize,
-    list: RawValue,
-}
-
-impl KeyList {
-    /// Creates a list. The server sorts a list that it gets in every command, which takes long unless the list is in order
-    /// already. This list is in order, but for types of which few are held.
-    pub(crate) fn of(mut keys: Vec<RawValue>) -> Result<Self, bson::error::Error> {
-        keys.sort_by(order);
-        keys.dedup();
-        Ok(Self { count: keys.len(), list: RawValue::list(&keys)? })
-    }
-
-    /// Returns the number of keys.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-
-    /// Returns the bytes that the list adds to a statement.
-    fn bytes(&self) -> usize {
-        if self.count == 0 { 0 } else { self.list.as_bytes().len() }
-    }
-
-    /// Returns the keys that an earlier list does not have.
-    fn since(&self, before: &Self) -> Result<Self, bson::error::Error> {
-        if self.list == before.list {
-            return Ok(Self { count: 0, list: RawValue::list(&[])? });
-        }
-        let known = before.list.items();
-        let known: HashSet<(u8, &[u8])> = known.iter().map(|key| (key.kind() as u8, key.as_bytes())).collect();
-        Self::of(self.list.items().into_iter().filter(|key| !known.contains(&(key.kind() as u8, key.as_bytes()))).collect())
-    }
-}
-
-/// Returns what is wrong with the key of a hold; `None` if it can be held.
-///
-/// Null, a list or a pattern is no key: the server takes them for no value, several values or many. With null, every document
-/// without the field would be held. NaN is no key because in most languages nothing is equal to it. A list of keys takes no
-/// document whose names begin with `$`.
-pub(crate) fn malformed(key: Option<&RawValue>) -> Option<&'static str> {
-    let Some(key) = key else { return Some("is missing") };
-    match key.kind() {
-        ElementType::Null => Some("is null"),
-        ElementType::Array => Some("is a list"),
-        ElementType::Double | ElementType::Decimal128 => is_nan(key).then_some("is NaN"),
-        ElementType::EmbeddedDocument => match key.decoded() {
-            Some(Bson::Document(document)) if !has_operator(&document) => None,
-            _ => Some("is a document with a name that begins with `$`, or one that is not valid"),
-        },
-        ElementType::String
-        | ElementType::Int32
-        | ElementType::Int64
-        | ElementType::Binary
-        | ElementType::ObjectId
-        | ElementType::Boolean
-        | ElementType::DateTime
-        | ElementType::Timestamp => None,
-        _ => Some("is of a type that is no key"),
-    }
-}
-
-fn is_nan(key: &RawValue) -> bool {
-    match key.decoded() {
-        Some(Bson::Double(number)) => number.is_nan(),
-        Some(Bson::Decimal128(number)) => number.to_string().contains("NaN"),
-        _ => true,
-    }
-}
-
-fn has_operator(document: &Document) -> bool {
-    document.iter().any(|(name, value)| name.starts_with('$') || value.as_document().is_some_and(has_operator))
-}
-
-/// Compares two keys as the server orders them, without a collation, as far as they are of the same type. The order is one of
-/// speed only.
-fn order(a: &RawValue, b: &RawValue) -> Ordering {
-    let number = |value: &RawValue| match (value.kind(), value.as_bytes()) {
-        (ElementType::Int32, bytes) => bytes.try_into().map(|bytes| i64::from(i32::from_le_bytes(bytes))).ok(),
-        (ElementType::Int64 | ElementType::DateTime, bytes) => bytes.try_into().map(i64::from_le_bytes).ok(),
-        _ => None,
-    };
-    let double = |value: &RawValue| match (value.kind(), value.as_bytes().try_into()) {
-        (ElementType::Double, Ok(bytes)) => Some(f64::from_le_bytes(bytes)),
-        _ => None,
-    };
-    let by_rank = rank(a).cmp(&rank(b));
-    let by_value = || match (number(a).zip(number(b)), double(a).zip(double(b)), a.kind()) {
-        (Some((a, b)), ..) => a.cmp(&b),
-        (_, Some((a, b)), _) => a.total_cmp(&b),
-        // Behind the length.
-        (_, _, ElementType::String) => a.as_bytes().get(4..).cmp(&b.as_bytes().get(4..)),
-        _ => a.as_bytes().cmp(b.as_bytes()),
-    };
-    by_rank.then_with(by_value).then_with(|| (a.kind() as u8).cmp(&(b.kind() as u8))).then_with(|| a.as_bytes().cmp(b.as_bytes()))
-}
-
-/// Returns the place of a type in the server's order; whole numbers of both types share one.
-fn rank(value: &RawValue) -> u8 {
-    match value.kind() {
-        ElementType::Int32 | ElementType::Int64 => 0,
-        ElementType::Double => 1,
-        ElementType::Decimal128 => 2,
-        ElementType::String => 3,
-        ElementType::EmbeddedDocument => 4,
-        ElementType::Binary => 5,
-        ElementType::ObjectId => 6,
-        ElementType::Boolean => 7,
-        ElementType::DateTime => 8,
-        _ => 9,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use bson::{DateTime, Regex, doc};
+    use bson::{Bson, doc};
 
     use super::*;
+    use crate::base::values::raw::RawValue;
     use crate::testing::made_up::planned;
 
-    fn list(keys: impl IntoIterator<Item = Bson>) -> Arc<KeyList> {
-        Arc::new(KeyList::of(keys.into_iter().map(|key| RawValue::of(key).unwrap()).collect()).unwrap())
+    fn list(keys: impl IntoIterator<Item = Bson>) -> Arc<KeptKeys> {
+        Arc::new(KeptKeys::of(keys.into_iter().map(|key| RawValue::of(key).unwrap()).collect()).unwrap())
     }
 
     fn held_back() -> HeldBack {
@@ -296,39 +250,6 @@ mod tests {
         let later = first.with(&list([2.into(), 3.into(), 1_i64.into()]));
         assert_eq!(shown(later.unheld_since_found().unwrap()), Some(doc! { "t": { "$nin": [1_i64, 3] } }));
         assert_eq!(first.with(&list([])).unheld_since_found().unwrap(), None);
-    }
-
-    #[test]
-    fn what_is_no_value_or_many_is_no_key() {
-        let wrong = |key: Bson| malformed(Some(&RawValue::of(key).unwrap()));
-        for key in [
-            "x".into(),
-            "".into(),
-            0.into(),
-            (-0.0).into(),
-            f64::INFINITY.into(),
-            Bson::Decimal128("1.0".parse().unwrap()),
-            true.into(),
-            DateTime::from_millis(0).into(),
-            doc! { "a": { "b": [1] } }.into(),
-            bson::oid::ObjectId::new().into(),
-        ] {
-            assert_eq!(wrong(key.clone()), None, "{key}");
-        }
-        let pattern = Regex { pattern: bson::raw::cstr!("x").to_owned(), options: bson::raw::cstr!("").to_owned() };
-        for (key, why) in [
-            (Bson::Null, "is null"),
-            (Bson::Array(vec![1.into()]), "is a list"),
-            (f64::NAN.into(), "is NaN"),
-            (Bson::Decimal128("NaN".parse().unwrap()), "is NaN"),
-            (Bson::RegularExpression(pattern), "no key"),
-            (Bson::Undefined, "no key"),
-            (Bson::MaxKey, "no key"),
-            (doc! { "a": { "$gt": 1 } }.into(), "begins with `$`"),
-        ] {
-            assert!(wrong(key.clone()).is_some_and(|found| found.contains(why)), "{key}");
-        }
-        assert_eq!(malformed(None), Some("is missing"));
     }
 
     #[test]

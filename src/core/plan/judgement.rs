@@ -14,9 +14,26 @@ pub struct Judgement {
     pub is_taken: bool,
     /// Whether a hold keeps it.
     pub is_held: bool,
+    /// Its period; `None` in a rule without periods.
+    pub period: Option<PeriodWhy>,
     /// Whether it matches each clause of the filter.
     pub clauses: Vec<bool>,
     pub never: Option<String>,
+}
+
+/// The time after which a document without a ttl of its own expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeriodWhy {
+    /// Seconds of its longest period.
+    Period(i64),
+    /// The rule's own time, which is longer than every period that it has.
+    OfRule(u32),
+    /// A period of it never ends.
+    Never,
+    /// A period of it is no whole number above 0, or documents with its key differ.
+    Unclear,
+    /// It has none, and the rule has no time of its own.
+    Missing,
 }
 
 /// A collection of children of the document.

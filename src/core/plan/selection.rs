@@ -1,6 +1,6 @@
 //! The documents of a rule, and how to find them.
 
-use bson::{Document, RawDocumentBuf, Uuid};
+use bson::{DateTime, Document, RawDocumentBuf, Uuid};
 
 use super::holds::{HeldBack, KeyCondition};
 use super::index::IndexChoice;
@@ -39,6 +39,8 @@ pub struct Selection {
     pub indexes: usize,
     /// The holds whose documents are kept; `None` if the rule has none.
     pub holds: Option<HeldBack>,
+    /// The periods by which documents are kept for longer; `None` if the rule has none.
+    pub periods: Option<HeldBack>,
 }
 
 impl Selection {
@@ -47,9 +49,24 @@ impl Selection {
         Some(self.size.average_bytes? * self.document_count as f64)
     }
 
-    /// Returns a filter that leaves out the documents that are held; the filter as it is in a rule without holds.
+    /// Returns what holds documents back: the holds and the periods.
+    pub fn held_back(&self) -> impl Iterator<Item = &HeldBack> {
+        self.holds.iter().chain(&self.periods)
+    }
+
+    /// Returns the path of the dates by which periods count; `None` without periods.
+    pub(crate) fn date_field(&self) -> Option<&str> {
+        Some(self.periods.as_ref()?.periods.as_ref()?.expiry.field.as_str())
+    }
+
+    /// Whether documents are held back at all.
+    pub fn has_keys(&self) -> bool {
+        self.held_back().next().is_some()
+    }
+
+    /// Returns a filter that leaves out the documents that are held back; the filter as it is in a rule without holds and periods.
     ///
-    /// Errors: BSON cannot hold the filter, or the holds were not read.
+    /// Errors: BSON cannot hold the filter, or the keys were not read.
     pub(crate) fn without_held(&self, filter: &Document) -> Result<RawDocumentBuf, bson::error::Error> {
         let filter = RawDocumentBuf::try_from(filter)?;
         match self.unheld()? {
@@ -60,11 +77,33 @@ impl Selection {
         }
     }
 
-    /// Returns the condition for documents without a hold; `None` if nothing is held, or the rule has no holds.
+    /// Returns the condition for documents that nothing holds back; `None` if nothing is held back.
     ///
-    /// Errors: the holds were not read.
+    /// Errors: the keys were not read.
     pub(crate) fn unheld(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
-        Ok(self.holds.as_ref().map(HeldBack::unheld).transpose()?.flatten())
+        self.each_unheld(HeldBack::unheld)
+    }
+
+    /// Returns the same for documents whose date is at or before `until`, by a condition of its own; `None` for any date.
+    ///
+    /// Errors: the keys were not read.
+    pub(crate) fn unheld_until(&self, until: Option<DateTime>) -> Result<Option<KeyCondition>, bson::error::Error> {
+        self.each_unheld(|held| held.unheld_until(until))
+    }
+
+    /// Returns the same for documents in a state in which they were found without a hold ([`HeldBack::unheld_since_found`]).
+    ///
+    /// Errors: the keys were not read.
+    pub(crate) fn unheld_since_found(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
+        self.each_unheld(HeldBack::unheld_since_found)
+    }
+
+    fn each_unheld(
+        &self,
+        unheld: impl Fn(&HeldBack) -> Result<Option<KeyCondition>, bson::error::Error>,
+    ) -> Result<Option<KeyCondition>, bson::error::Error> {
+        let each = self.held_back().map(unheld).collect::<Result<Vec<_>, _>>()?;
+        Ok(KeyCondition::all(each.into_iter().flatten().collect()))
     }
 
     /// Whether the documents are the buckets of a time-series collection.

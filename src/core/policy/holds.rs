@@ -1,68 +1,83 @@
-//! The key `holds` of a rule: the collection whose documents say what must not go.
+//! The keys `holds` and `periods` of a rule: collections whose documents say what must not go, or when it goes.
 
 use bson::Document;
 use serde_json::{Value, json};
 
 use super::entry::Entry;
 use super::key::{AnyKey, Key, Kind, Section};
-use super::kinds::Text;
+use super::kinds::{Text, Words};
 use super::mapping::Mapping;
 use super::namespace::Namespace;
 use super::nested::Filter;
 use super::yaml::Node;
 use super::{Variable, filter, strings};
 
-/// Holds: a document of the rule is kept while a document of a collection has the same value.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Holds {
-    pub place: HoldsPlace,
+/// A collection whose documents say something of the rule's documents that have the same value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyedCollection {
+    pub place: KeyedPlace,
     /// Path of the value in the rule's documents.
     pub of: String,
     /// Path of the value in the documents of the collection.
-    pub in_hold: String,
+    pub key: String,
+}
+
+/// Holds: a document of the rule is kept while a document of a collection has the same value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holds {
+    pub by: KeyedCollection,
     /// The documents of the collection that count; `None` for all.
     pub filter: Option<Document>,
     /// The values of the filter that stand for environment variables, and may be secret.
     pub variables: Vec<Variable>,
 }
 
-/// The collection of holds.
+/// Periods: a document of the rule expires after the time that the document of a collection with the same value names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HoldsPlace {
+pub struct Periods {
+    pub by: KeyedCollection,
+    /// Path of the time in the documents of the collection.
+    pub value: String,
+    /// Seconds of its unit.
+    pub unit: i64,
+}
+
+/// The place of such a collection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyedPlace {
     Namespace(Namespace),
     /// A collection in the database of the rule.
     Beside(String),
 }
 
-impl Holds {
+impl KeyedCollection {
     /// Returns the collection as the policy names it.
     pub fn place(&self) -> String {
         match &self.place {
-            HoldsPlace::Namespace(namespace) => namespace.to_string(),
-            HoldsPlace::Beside(collection) => collection.clone(),
+            KeyedPlace::Namespace(namespace) => namespace.to_string(),
+            KeyedPlace::Beside(collection) => collection.clone(),
         }
     }
 
-    /// Returns the collection of the holds for the documents of a namespace.
+    /// Returns the collection for the documents of a namespace.
     pub fn collection(&self, of_rule: &Namespace) -> Namespace {
         match &self.place {
-            HoldsPlace::Namespace(namespace) => namespace.clone(),
-            HoldsPlace::Beside(collection) => Namespace { database: of_rule.database.clone(), collection: collection.clone() },
+            KeyedPlace::Namespace(namespace) => namespace.clone(),
+            KeyedPlace::Beside(collection) => Namespace { database: of_rule.database.clone(), collection: collection.clone() },
         }
     }
 }
 
-static COLLECTION: Key<Text<HoldsPlace>> = Key::new(
-    "collection",
-    Text::new(
-        "`database.collection`, or a collection in the database of the rule",
-        r#"^((?!(admin|config|local)\.)[^*./\\ "$<>:|?\u0000]+\.(?!system\.)(oplog\.\$[^*\u0000]*|[^*$\u0000]+)|[^*.$\u0000]+)$"#,
-        parse_place,
-    ),
-    "Collection of the holds; it must exist, and the user needs `find` on it.",
-)
-.examples(&["legal.holds", "holds"])
-.required("`database.collection`");
+const PLACE: Text<KeyedPlace> = Text::new(
+    "`database.collection`, or a collection in the database of the rule",
+    r#"^((?!(admin|config|local)\.)[^*./\\ "$<>:|?\u0000]+\.(?!system\.)(oplog\.\$[^*\u0000]*|[^*$\u0000]+)|[^*.$\u0000]+)$"#,
+    parse_place,
+);
+
+static COLLECTION: Key<Text<KeyedPlace>> =
+    Key::new("collection", PLACE, "Collection of the holds; it must exist, and the user needs `find` on it.")
+        .examples(&["legal.holds", "holds"])
+        .required("`database.collection`");
 
 static KEY: Key<HeldKey> = Key::new(
     "key",
@@ -115,26 +130,59 @@ impl Kind for HeldKey {
     }
 }
 
-fn parse_place(text: &str) -> Result<HoldsPlace, String> {
+fn parse_place(text: &str) -> Result<KeyedPlace, String> {
     if text.contains('.') {
-        return Namespace::parse(text).map(HoldsPlace::Namespace);
+        return Namespace::parse(text).map(KeyedPlace::Namespace);
     }
     // A name is valid or not whatever its database is called.
     Namespace::parse(&format!("database.{text}"))
         .map_err(|_| format!("{text:?} is no collection; expected `database.collection`"))?;
-    Ok(HoldsPlace::Beside(text.to_owned()))
+    Ok(KeyedPlace::Beside(text.to_owned()))
 }
 
 pub(super) fn read_holds(map: &Mapping) -> Option<Holds> {
-    let (of, in_hold) = map.optional(&KEY)?;
+    let (of, key) = map.optional(&KEY)?;
     let variables = map.entry(&FILTER).map(|entry| filter::variables(entry.node, entry.context.env));
     Some(Holds {
-        place: map.optional(&COLLECTION)?,
-        of,
-        in_hold,
+        by: KeyedCollection { place: map.optional(&COLLECTION)?, of, key },
         filter: map.optional(&FILTER),
         variables: variables.unwrap_or_default(),
     })
+}
+
+static PERIODS_COLLECTION: Key<Text<KeyedPlace>> =
+    Key::new("collection", PLACE, "Collection of the periods; it must exist, and the user needs `find` on it.")
+        .examples(&["app.tenants", "tenants"])
+        .required("`database.collection`");
+
+static PERIODS_KEY: Key<HeldKey> = Key::new(
+    "key",
+    HeldKey,
+    "Path of the value that a document and its period share; `of` and `in` where the two have different names.",
+)
+.examples(&["{of: tenantId, in: _id}", "tenantId"])
+.required("a field path");
+
+static VALUE: Key<Text<String>> = Key::new(
+    "value",
+    FIELD_PATH,
+    "Path of the period: a whole number above 0, or -1 for never. Without one expireAfter applies; anything else keeps the documents.",
+)
+.examples(&["retentionDays"])
+.required("a field path");
+
+static UNIT: Key<Words<i64>> =
+    Key::new("unit", Words(&[("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400), ("w", 604_800)]), "Unit of the period.")
+        .examples(&["d"])
+        .required("one of `s`, `m`, `h`, `d`, `w`");
+
+/// Keys of `periods`.
+pub(super) static IN_PERIODS: &[&dyn AnyKey] = &[&PERIODS_COLLECTION, &PERIODS_KEY, &VALUE, &UNIT];
+
+pub(super) fn read_periods(map: &Mapping) -> Option<Periods> {
+    let (of, key) = map.optional(&PERIODS_KEY)?;
+    let by = KeyedCollection { place: map.optional(&PERIODS_COLLECTION)?, of, key };
+    Some(Periods { by, value: map.optional(&VALUE)?, unit: map.optional(&UNIT)? })
 }
 
 #[cfg(test)]
@@ -154,14 +202,14 @@ mod tests {
     fn holds_are_in_a_namespace_or_next_to_the_documents_with_one_path_or_two() {
         let of_rule = Namespace { database: "app".into(), collection: "c".into() };
         let found = holds("{collection: legal.holds, key: tenantId, filter: {active: true}}").unwrap();
-        assert_eq!((found.of.as_str(), found.in_hold.as_str()), ("tenantId", "tenantId"));
+        assert_eq!((found.by.of.as_str(), found.by.key.as_str()), ("tenantId", "tenantId"));
         assert_eq!(
-            (found.filter.clone(), found.collection(&of_rule).to_string()),
+            (found.filter.clone(), found.by.collection(&of_rule).to_string()),
             (Some(doc! { "active": true }), "legal.holds".into())
         );
         let found = holds("{collection: holds, key: {of: meta.tenant, in: customer}}").unwrap();
-        assert_eq!((found.of.as_str(), found.in_hold.as_str(), found.filter.clone()), ("meta.tenant", "customer", None));
-        assert_eq!(found.collection(&of_rule).to_string(), "app.holds");
+        assert_eq!((found.by.of.as_str(), found.by.key.as_str(), found.filter.clone()), ("meta.tenant", "customer", None));
+        assert_eq!(found.by.collection(&of_rule).to_string(), "app.holds");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use chrono::{NaiveTime, Weekday, WeekdaySet};
 use chrono_tz::Tz;
 
-use super::holds::{Holds, IN_HOLDS, read_holds};
+use super::holds::{Holds, IN_HOLDS, IN_PERIODS, Periods, read_holds, read_periods};
 use super::key::{AnyKey, Defaulted, Key, Section};
 use super::kinds::{Boolean, ConnectionString, List, Percent, PositiveDuration, Seconds, Text, Whole, Words};
 use super::mapping::Mapping;
@@ -198,7 +198,7 @@ keys! {
         .examples(&["lastModified", "meta.finishedAt", "_id"]);
 
     EXPIRE_AFTER_SECONDS: Key<Whole<i64>> = Key::new("expireAfterSeconds", Whole::new(-1, duration::MAX_SECONDS),
-        "Seconds from the date to the expiry; either this or expireAfter. -1 needs a ttlField: only documents with their own ttl expire.").examples(&["3600"]);
+        "Seconds from the date to the expiry; either this or expireAfter. -1 needs a ttlField or periods: only documents with a time of their own expire.").examples(&["3600"]);
 
     EXPIRE_AFTER: Key<Seconds> = Key::new("expireAfter", Seconds,
         "Time from the date to the expiry: w, d, h, m, s, also together; no months, no years.").examples(&["90d", "12h", "45m", "1d12h"]);
@@ -294,6 +294,10 @@ keys! {
     HOLDS: Key<Nested<Holds>> = Key::new("holds", nested!(IN_HOLDS, read_holds),
         "Keep every document while a document of this collection has the same value. Read again at least every ten seconds.")
         .examples(&["{collection: legal.holds, key: tenantId, filter: {active: true}}"]);
+
+    PERIODS: Key<Nested<Periods>> = Key::new("periods", nested!(IN_PERIODS, read_periods),
+        "Expire documents after the time that this collection names, in place of expireAfter. A ttl of their own wins.")
+        .examples(&["{collection: app.tenants, key: {of: tenantId, in: _id}, value: retentionDays, unit: d}"]);
 
     EXCLUDE: Key<List<NamespacePattern>> = Key::new("exclude", List(NAMESPACE_PATTERN, 0),
         "Namespaces that the rule leaves out; only with a `*` in namespace.").examples(&["[tenant_demo.*]"]);

@@ -25,6 +25,7 @@ fn of_rule(before: &Rule, now: &Rule) -> Vec<String> {
     let lost = [
         ("`filter`, or a part of it,", is_filter_lost(before.filter.as_ref(), now.filter.as_ref())),
         ("`holds`", before.holds.is_some() && now.holds.is_none()),
+        ("`periods`", before.periods.is_some() && now.periods.is_none()),
         ("`ttlField`", before.ttl_field.is_some() && now.ttl_field.is_none()),
         ("`exclude`, or a part of it,", before.exclude.iter().any(|pattern| !now.exclude.contains(pattern))),
         ("`archive`", before.archive.is_some() && now.archive.is_none()),

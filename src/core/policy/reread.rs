@@ -127,6 +127,7 @@ fn other_keys(before: &Rule, now: &Rule) -> Vec<String> {
         archive,
         family,
         holds,
+        periods,
     } = now;
     let keys = [
         ("namespace", *namespace != before.namespace),
@@ -149,6 +150,7 @@ fn other_keys(before: &Rule, now: &Rule) -> Vec<String> {
         ("archive", *archive != before.archive),
         ("children", *family != before.family),
         ("holds", *holds != before.holds),
+        ("periods", *periods != before.periods),
     ];
     keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| format!("`{key}`")).collect()
 }
@@ -233,6 +235,7 @@ mod tests {
             ("allowUnknownTypes: [a]", "`allowUnknownTypes`"),
             ("archive: {directory: /backups}", "`archive`"),
             ("holds: {collection: app.holds, key: a}", "`holds`"),
+            ("periods: {collection: app.tenants, key: a, value: days, unit: d}", "`periods`"),
         ] {
             let line = |keys: &str| {
                 let mut all = vec![("namespace", "app.c"), ("field", "at"), ("expireAfter", "1d")];

@@ -58,6 +58,7 @@ pub(super) fn read_rule<'a>(
         archive: map.optional(&keys::ARCHIVE),
         family,
         holds: map.optional(&keys::HOLDS),
+        periods: map.optional(&keys::PERIODS),
     };
     Some((map.optional(&keys::NAME), rule))
 }
@@ -88,10 +89,11 @@ fn check_ttl(map: &Mapping) {
         map.problem_here("neither `expireAfterSeconds` nor `expireAfter`; expected exactly one of them");
     }
     let ttl_field = map.optional(&keys::TTL_FIELD);
-    if expire_after == Some(-1) && ttl_field.is_none() && !map.has(&keys::TTL_FIELD) {
+    let has_own = ttl_field.is_some() || [&keys::TTL_FIELD as &dyn AnyKey, &keys::PERIODS].iter().any(|key| map.has(*key));
+    if expire_after == Some(-1) && !has_own && map.optional(&keys::PERIODS).is_none() {
         map.problem(
             &keys::EXPIRE_AFTER_SECONDS,
-            format!("`expireAfterSeconds`: -1 goes only with a `ttlField`; expected a whole number from 0 to {MAX_SECONDS}"),
+            format!("`expireAfterSeconds`: -1 goes only with a `ttlField` or `periods`; expected a whole number from 0 to {MAX_SECONDS}"),
         );
     }
     if let (Some(field), Some(ttl_field)) = (map.optional(&keys::FIELD), ttl_field)

@@ -44,6 +44,10 @@ pub(super) fn section(rule: &RuleReport, audit: &AuditReport, indent: &str, widt
         let within = |days: usize| count(forecast.iter().take(days).map(|day| day.count).sum());
         format!("expires next: {} in 24 h, {} in 7 d, {} in 30 d", within(1), within(7), within(30))
     }));
+    lines.extend(audit.by_period.as_ref().filter(|all| !all.is_empty()).map(|all| {
+        let periods: Vec<String> = all.iter().map(|period| format!("{} {}", period.words(), count(period.count))).collect();
+        format!("documents by their period: {}", periods.join(", "))
+    }));
     let never: Vec<_> = rule.never_expires.iter().flatten().filter(|(_, n)| **n > 0).collect();
     if !never.is_empty() {
         lines.push("never expires:".to_owned());

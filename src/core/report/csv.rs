@@ -16,12 +16,16 @@ const OF_RUN: [&str; 6] = ["runId", "command", "dryRun", "asOf", "startedAt", "e
 type NestedCell = (&'static str, fn(&RuleReport) -> String);
 
 /// Values that are no text, number or flat list of them.
-pub(super) const NESTED: [NestedCell; 12] = [
+pub(super) const NESTED: [NestedCell; 14] = [
     ("relativeDates", |rule| {
         list(rule.relative_dates.iter().flatten(), |one| format!("{} {} {}={}", one.of, one.path, one.ago, one.date))
     }),
     ("predicate", |rule| known(rule.predicate.as_ref())),
     ("heldBy", |rule| list(rule.held_by.iter().flatten(), |held| format!("{}={}", held.key, held.count))),
+    ("unclearPeriods", |rule| list(rule.unclear_periods.iter().flatten(), |held| format!("{}={}", held.key, held.count))),
+    ("byPeriod", |rule| {
+        list(figures(rule, |audit| audit.by_period.as_deref()), |period| format!("{}={}", period.words(), period.count))
+    }),
     ("estimate", |rule| list(rule.estimate.iter().flat_map(estimate::named), |(name, value)| format!("{name}={value}"))),
     ("nativeTtl", |rule| {
         let seconds = |value: Option<i64>| value.map_or_else(|| "?".to_owned(), |seconds| seconds.to_string());

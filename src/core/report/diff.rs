@@ -48,7 +48,7 @@ pub(super) const FIRST: [&str; 15] = [
 pub(super) const LAST: [&str; 3] = ["forecast", "nativeTtl", "neverExpires"];
 
 /// Values that are not compared: they name the rule, are compared one by one, or differ from run to run anyway.
-pub(super) const NOT_COMPARED: [&str; 25] = [
+pub(super) const NOT_COMPARED: [&str; 26] = [
     "name",
     "namespace",
     "warnings",
@@ -56,6 +56,7 @@ pub(super) const NOT_COMPARED: [&str; 25] = [
     "relativeDates",
     "predicate",
     "heldBy",
+    "unclearPeriods",
     "wouldDeleteCount",
     "wouldDeleteLimit",
     "wouldDeleteOrphanCount",

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::native_ttl::{self, NativeSetting};
 use super::orphans;
 use crate::base::instant::Instant;
-use crate::base::text::{percent, sha256, without_os_numbers};
+use crate::base::text::{clean, count, percent, sha256, without_os_numbers};
 use crate::core::audit::figures::{AuditReport, NEVER_EXPIRES_REASONS};
 use crate::core::plan::Status;
 use crate::core::plan::estimate::Estimate;
@@ -25,7 +25,7 @@ use crate::core::plan::outcome::{Children, HeldDocuments, RuleOutcome, Swept};
 use crate::core::plan::verdict::Verdict;
 use crate::core::plan::waits::PausedMs;
 use crate::core::plan::{Decision, Family, PlannedRule, Reason, Selection, StopReason};
-use crate::core::policy::{Holds, Rule, Variable};
+use crate::core::policy::{Rule, Variable};
 pub use relative::RelativeDateReport;
 pub use strategy::{DeleteOrder, Strategy};
 
@@ -67,6 +67,13 @@ pub struct RuleReport {
     pub held_count: Option<u64>,
     /// The keys that keep most of them, the most first; at most five.
     pub held_by: Option<Vec<HeldBy>>,
+    /// Collection of the periods; null if the rule has none.
+    pub periods: Option<String>,
+    /// Documents that have expired by the shortest period and stay, because their own period is no whole number above 0, or documents
+    /// of `periods` differ. Null if the rule has no periods, or they were not counted.
+    pub unclear_period_count: Option<u64>,
+    /// The keys of such periods that keep most of them, the most first; at most five.
+    pub unclear_periods: Option<Vec<HeldBy>>,
     /// Measurements in the expired buckets of a time-series collection.
     pub expired_measurements: Option<u64>,
     /// Documents that one sweep deletes at most, known before it: those that have expired, within `maxDeletes`, of the rule and
@@ -230,9 +237,12 @@ impl RuleReport {
             status,
             reason,
             expired_count,
-            holds: planned.rule.holds.as_ref().map(|holds| holds.collection(&planned.namespace).to_string()),
+            holds: planned.rule.holds.as_ref().map(|holds| holds.by.collection(&planned.namespace).to_string()),
             held_count: held.map(|held| held.count),
-            held_by: held.map(held_by),
+            held_by: held.map(HeldBy::of),
+            periods: planned.rule.periods.as_ref().map(|periods| periods.by.collection(&planned.namespace).to_string()),
+            unclear_period_count: findings.told.unclear_periods.as_ref().map(|unclear| unclear.count),
+            unclear_periods: findings.told.unclear_periods.as_ref().map(HeldBy::of),
             expired_measurements: expired.and_then(|expired| expired.measurements),
             would_delete_count: would_delete.map(|(count, _)| count),
             would_delete_limit: would_delete.and_then(|(_, limit)| limit).or(would_delete_orphans.and_then(|(_, limit)| limit)),
@@ -286,7 +296,8 @@ impl RuleReport {
             expire_after_seconds: expire_after_seconds(rule),
             ttl_field: rule.ttl_field.clone(),
             status: Status::Complete,
-            holds: rule.holds.as_ref().map(Holds::place),
+            holds: rule.holds.as_ref().map(|holds| holds.by.place()),
+            periods: rule.periods.as_ref().map(|periods| periods.by.place()),
             warnings,
             ..Self::default()
         }
@@ -314,8 +325,18 @@ impl RuleReport {
     }
 }
 
-fn held_by(held: &HeldDocuments) -> Vec<HeldBy> {
-    held.most.iter().map(|(key, count)| HeldBy { key: key.clone().into_relaxed_extjson(), count: *count }).collect()
+impl HeldBy {
+    /// Returns the keys that keep most of some documents.
+    fn of(held: &HeldDocuments) -> Vec<Self> {
+        held.most.iter().map(|(key, count)| Self { key: key.clone().into_relaxed_extjson(), count: *count }).collect()
+    }
+
+    /// Names the keys that keep most, in brackets; nothing without any.
+    pub(super) fn most(keys: &[Self]) -> String {
+        let most: Vec<String> =
+            keys.iter().map(|held| format!("{} {}", clean(&held.key.to_string()), count(held.count))).collect();
+        if most.is_empty() { String::new() } else { format!(" (most by {})", most.join(", ")) }
+    }
 }
 
 /// Returns a selection's predicate as reports show it. In place of a value that stands for environment variables it has their

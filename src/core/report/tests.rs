@@ -243,7 +243,7 @@ fn the_limit_of_the_run_is_that_of_each_rule_and_of_their_sum_in_every_format() 
     let markdown = render(&report, Format::Markdown, TableStyle::default());
     assert!(markdown.contains("| 40 | 10 | 100.0 % | 10 | maxDeletes |"), "{markdown}");
     let csv = render(&report, Format::Csv, TableStyle::default());
-    assert!(csv.contains(",complete,,40,,,,,10,maxDeletes,"), "{csv}");
+    assert!(csv.contains(",complete,,40,,,,,,,,10,maxDeletes,"), "{csv}");
     let page = render(&report, Format::Html, TableStyle::default());
     for part in ["10 documents would go", "data-l=\"would go\" data-v=\"10\">10<span class=\"under\">maxDeletes</span>"] {
         assert!(page.contains(part), "{part}: {page}");

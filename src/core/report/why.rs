@@ -16,7 +16,8 @@ use crate::base::instant::Instant;
 use crate::base::text::{self, clean, fold_to, page};
 use crate::core::audit::figures::PARENT_FIELD;
 use crate::core::plan::SweepRule;
-use crate::core::plan::judgement::{ChildrenWhy, Judgement};
+use crate::core::plan::holds::HeldBack;
+use crate::core::plan::judgement::{ChildrenWhy, Judgement, PeriodWhy};
 pub use family::{ChildWhy, Parent};
 pub use swept::ByRule;
 use swept::goes;
@@ -80,6 +81,10 @@ pub struct RuleWhy {
     pub held: Option<bool>,
     /// The collection of the holds.
     pub holds: Option<String>,
+    /// The collection of the periods.
+    pub periods: Option<String>,
+    /// Seconds of the document's longest period; null if it has none that ends, or the rule's own time is longer.
+    pub period_seconds: Option<i64>,
     /// The children of the document, which go after it; empty if the rule has none, or was not looked at.
     pub children: Vec<ChildrenWhy>,
 }
@@ -141,11 +146,15 @@ impl RuleWhy {
             filter: Vec::new(),
             held: None,
             holds: None,
+            periods: None,
+            period_seconds: None,
             children,
         };
-        let holds = planned.decision.countable().and_then(|rule| rule.selection.holds.as_ref());
-        why.holds = holds.map(|holds| holds.collection.to_string());
-        why.held = found.filter(|_| findings.goes_by.held_keys.is_some()).map(|found| found.is_held);
+        let selection = planned.decision.countable().map(|rule| &rule.selection);
+        let collection = |held: &Option<HeldBack>| held.as_ref().map(|held| held.collection.to_string());
+        why.holds = selection.and_then(|selection| collection(&selection.holds));
+        why.periods = selection.and_then(|selection| collection(&selection.periods));
+        why.held = found.filter(|_| findings.goes_by.keys.holds.is_some()).map(|found| found.is_held);
         if let (Some(rule), Some(found)) = (planned.decision.countable(), found) {
             why.enter(rule, document, found);
         }
@@ -170,12 +179,21 @@ impl RuleWhy {
         self.ttl_value = ttl.map(relaxed);
         self.ttl_counts = ttl.map(|_| found.ttl.is_some());
         self.never_expires = found.never.clone();
-        let lifetime = match found.ttl {
-            Some(ttl) => (ttl > 0).then_some(ttl),
-            None => expiry.expire_after_seconds.map(i64::from),
+        let lifetime = match (found.ttl, found.period) {
+            (Some(ttl), _) => (ttl > 0).then_some(ttl),
+            (None, Some(PeriodWhy::Period(seconds))) => Some(seconds),
+            (None, Some(PeriodWhy::OfRule(seconds))) => Some(seconds.into()),
+            (None, Some(PeriodWhy::Never | PeriodWhy::Unclear | PeriodWhy::Missing)) => None,
+            (None, None) => expiry.expire_after_seconds.map(i64::from),
         };
-        let millis = found.date.zip(lifetime).map(|(date, seconds)| date.timestamp_millis().saturating_add(seconds * 1000));
-        self.expires_at = millis.filter(|_| found.never.is_none()).map(|millis| Instant(DateTime::from_millis(millis)));
+        self.never_expires = self.never_expires.take().or_else(|| never_by(found.ttl, found.period));
+        self.period_seconds = match found.period {
+            Some(PeriodWhy::Period(seconds)) => Some(seconds),
+            _ => None,
+        };
+        let millis = |(date, seconds): (DateTime, i64)| date.timestamp_millis().saturating_add(seconds.saturating_mul(1000));
+        let millis = found.date.zip(lifetime).map(millis);
+        self.expires_at = millis.filter(|_| self.never_expires.is_none()).map(|millis| Instant(DateTime::from_millis(millis)));
         let matches = found.clauses.iter().copied();
         let clauses = clauses(rule.own_filter()).into_iter().zip(matches);
         self.filter = clauses.map(|(clause, matches)| ClauseWhy { clause: relaxed(&clause.into()), matches }).collect();
@@ -219,6 +237,15 @@ impl RuleWhy {
             "emptyArray" => is("an empty array"),
             "arrayWithoutDate" => is("an array without a date"),
             "otherType" => is("of another type"),
+            "periodNever" => format!("its period in `{}` is -1: it never expires", self.periods.as_deref().unwrap_or_default()),
+            "periodUnclear" => format!(
+                "its period in `{}` is no whole number above 0, or documents there differ",
+                self.periods.as_deref().unwrap_or_default()
+            ),
+            "noPeriod" => format!(
+                "it has no period in `{}`, and the rule has no time of its own",
+                self.periods.as_deref().unwrap_or_default()
+            ),
             "ttlNever" => "its ttl is -1: it never expires".to_owned(),
             "ttlNotPositive" => "its ttl is 0, or negative and not -1: no document says what that means".to_owned(),
             "noTtl" => "it has no ttl that counts, and the rule deletes only by the documents' own".to_owned(),
@@ -253,6 +280,17 @@ pub fn render(report: &WhyReport, width: usize) -> String {
     page(lines)
 }
 
+/// Returns the reason why a document without a ttl of its own never expires by its period.
+fn never_by(ttl: Option<i64>, period: Option<PeriodWhy>) -> Option<String> {
+    let reason = match period.filter(|_| ttl.is_none())? {
+        PeriodWhy::Never => "periodNever",
+        PeriodWhy::Unclear => "periodUnclear",
+        PeriodWhy::Missing => "noPeriod",
+        PeriodWhy::Period(_) | PeriodWhy::OfRule(_) => return None,
+    };
+    Some(reason.to_owned())
+}
+
 /// Returns the facts on a document by a rule, each with its name.
 fn details(rule: &RuleWhy) -> Vec<[String; 2]> {
     let mut details = Vec::new();
@@ -278,6 +316,13 @@ fn details(rule: &RuleWhy) -> Vec<[String; 2]> {
         add(field, fact);
     } else if let Some(seconds) = rule.expire_after_seconds {
         add("lifetime", format!("{seconds} s"));
+    }
+    if let Some(periods) = &rule.periods {
+        let fact = match rule.period_seconds {
+            Some(seconds) => format!("{seconds} s"),
+            None => "none that decides".to_owned(),
+        };
+        add("period", format!("{fact} (`{periods}`)"));
     }
     if let Some(expires_at) = rule.expires_at {
         add("expires", expires_at.to_string());

@@ -14,6 +14,7 @@ pub(crate) mod one_document;
 pub(crate) mod one_family;
 pub(crate) mod overdue;
 pub(crate) mod parents;
+pub(crate) mod periods;
 pub(crate) mod predicate;
 pub(crate) mod privileges;
 pub(crate) mod sample;

@@ -230,8 +230,8 @@ impl<'a> Engine<'a> {
         let rate = self.run.budget.slowest_rate(self.run.budget.limits_of(&sweep.rule).rate);
         // Once archived, the documents of a range may have to be deleted by their `_id`s, which do not lead to a shard.
         let by_ids = by_ids || self.has_delete_limit() || sweep.archive.is_some() && !sweep.rule.selection.shard_key.is_empty();
-        if let Some(holds) = &sweep.holds {
-            self.wait(holds.fresh()).await?.map_err(End::Failed)?;
+        for keys in sweep.keys.iter() {
+            self.wait(keys.fresh()).await?.map_err(End::Failed)?;
         }
         let source = self.wait(Source::open(sweep, rate, by_ids)).await?.map_err(End::Failed)?;
         drop(permit);

@@ -246,7 +246,7 @@ impl<'a> Gates<'a> {
     /// that is asked first takes it all.
     fn rates(&self, mut room: Room) -> Result<Room, Closed> {
         let RunContext { budget, .. } = self.run;
-        let enough = if self.sweep.rule.selection.holds.is_some() { ENOUGH_WITH_HOLDS } else { ENOUGH };
+        let enough = if self.sweep.rule.selection.has_keys() { ENOUGH_WITH_HOLDS } else { ENOUGH };
         let of_rule = self.rate.as_ref().map(|rate| u64::from(rate.batch_limit(enough, room.gentle_size)));
         let limits = [of_rule, budget.rate_limit(enough, room.gentle_size)];
         room.limit = limits.into_iter().flatten().fold(room.limit, u64::min);

@@ -15,7 +15,7 @@ use crate::core::plan::estimate::Estimate;
 use crate::core::plan::waits::PausedMs;
 use crate::core::report::ages::age;
 use crate::core::report::estimate::cost;
-use crate::core::report::lines::facts::{kept, pauses};
+use crate::core::report::lines::facts::{by_period, kept, pauses};
 use crate::core::report::native_ttl::NativeSetting;
 use crate::core::report::{Report, ReportCommand, RuleReport, estimate, orphans};
 
@@ -81,6 +81,19 @@ fn facts(report: &Report, rule: &RuleReport) -> Markup {
                 @if rule.expired_count != Some(0) { (fact("oldest expired", instant(rule.oldest_expired))) }
             }
             @if let Some(holds) = &rule.holds { (fact("held", html! { (prose(&kept(holds, rule.held_count, rule.held_by.as_deref().unwrap_or_default()))) })) }
+            @if let Some(periods) = &rule.periods {
+                (fact("expires", html! {
+                    (prose(&by_period(periods, rule.unclear_period_count, rule.unclear_periods.as_deref().unwrap_or_default())))
+                }))
+            }
+            @if let Some(periods) = rule.audit.as_ref().and_then(|audit| audit.by_period.as_ref()) {
+                (fact("documents by their period", html! {
+                    @for (place, period) in periods.iter().enumerate() {
+                        @if place > 0 { ", " }
+                        (period.words()) " " (count(period.count))
+                    }
+                }))
+            }
             @if report.dry_run && let Some(goes) = rule.would_delete_count {
                 (fact("would go", html! { (count(goes)) @if let Some(limit) = rule.would_delete_limit { span.muted { " (" (limit) ")" } } }))
             }

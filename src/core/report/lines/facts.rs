@@ -1,6 +1,6 @@
 //! The facts of one rule in a note.
 
-use crate::base::text::{self, bytes, clean, count, duration, plural};
+use crate::base::text::{self, bytes, count, duration, plural};
 use crate::core::plan::order;
 use crate::core::plan::waits::PausedMs;
 use crate::core::report::{DeleteOrder, HeldBy, RelativeDateReport, RuleReport, Strategy, estimate};
@@ -29,6 +29,9 @@ pub(super) fn of(title: &str, rule: &RuleReport) -> String {
     }
     if let Some(holds) = &rule.holds {
         facts.push(kept(holds, rule.held_count, rule.held_by.as_deref().unwrap_or_default()));
+    }
+    if let Some(periods) = &rule.periods {
+        facts.push(by_period(periods, rule.unclear_period_count, rule.unclear_periods.as_deref().unwrap_or_default()));
     }
     facts.push(match (&rule.index, rule.strategy) {
         (Some(index), _) => format!("index {index}"),
@@ -91,13 +94,18 @@ fn children(
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
+/// Says where the periods are, and what stays because of those that are unclear.
+pub(in crate::core::report) fn by_period(periods: &str, count: Option<u64>, keys: &[HeldBy]) -> String {
+    let kept = count
+        .filter(|count| *count > 0)
+        .map(|count| format!("; {} kept, as their period is unclear{}", plural(count, "document"), HeldBy::most(keys)));
+    format!("by the periods in {periods}{}", kept.unwrap_or_default())
+}
+
 /// Says what holds keep, and the keys that keep most.
 pub(in crate::core::report) fn kept(holds: &str, held_count: Option<u64>, held_by: &[HeldBy]) -> String {
     let Some(held) = held_count else { return format!("kept: what {holds} holds") };
-    let most: Vec<String> =
-        held_by.iter().map(|held| format!("{} {}", clean(&held.key.to_string()), count(held.count))).collect();
-    let most = if most.is_empty() { String::new() } else { format!(" (most by {})", most.join(", ")) };
-    format!("{} held by {holds}{most}", plural(held, "document"))
+    format!("{} held by {holds}{}", plural(held, "document"), HeldBy::most(held_by))
 }
 
 /// Returns the pauses, such as `5.0 s for lag`, without the reasons for which there was no pause.

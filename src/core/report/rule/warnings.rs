@@ -1,5 +1,6 @@
 //! The warnings of a rule.
 
+use super::HeldBy;
 use crate::base::text::plural;
 use crate::core::plan::Status;
 use crate::core::plan::fields::UnknownField;
@@ -50,6 +51,17 @@ pub(super) fn of(
                 latency.as_millis()
             ));
         }
+    }
+    if let (Some(unclear), Some(periods)) = (&findings.told.unclear_periods, &planned.rule.periods)
+        && unclear.count > 0
+    {
+        warnings.push(format!(
+            "{} kept: their `{}` in `{}` is no whole number above 0, or differs{}",
+            plural(unclear.count, "document"),
+            periods.value,
+            periods.by.collection(&planned.namespace),
+            HeldBy::most(&HeldBy::of(unclear))
+        ));
     }
     if let Some(window) = &planned.rule.limits.window {
         match outcome {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use bson::{Bson, Document, RawDocumentBuf};
+use bson::{Bson, DateTime, Document, RawDocumentBuf};
 
 use super::document_match::{DocumentState, IndexRange};
 use crate::base::values::raw::{self, RawList, RawValue};
 use crate::core::expiry::stretch::Stretch;
-use crate::core::plan::ParentKey;
+use crate::core::plan::{ParentKey, Selection};
 use crate::shell::server::wire::transport::Extent;
 
 /// Maximum size in bytes of all documents of one command, with the types that are compared with them. The server takes 16 MiB.
@@ -135,6 +135,18 @@ impl Restriction {
             Restriction::One { .. } => 1,
             Restriction::States { documents, .. } => documents.len(),
             Restriction::Range { .. } | Restriction::Stretch(_) => usize::MAX,
+        }
+    }
+
+    /// Returns the date that no document which it names exceeds, by a condition of its own; `None` if it has none.
+    pub(crate) fn latest(&self, selection: &Selection) -> Option<DateTime> {
+        match self {
+            Restriction::Range { bounds, .. } => {
+                let dates = bounds.get_document(selection.date_field()?).ok()?;
+                ["$lte", "$lt"].iter().find_map(|operator| dates.get_datetime(*operator).ok().copied())
+            }
+            Restriction::Stretch(stretch) => Some(stretch.latest()),
+            Restriction::Ids { .. } | Restriction::One { .. } | Restriction::States { .. } => None,
         }
     }
 

@@ -130,11 +130,10 @@ pub(crate) fn statements<'a>(
 ) -> Result<Vec<Statement<'a>>, bson::error::Error> {
     let by_id = RawBson::Document(RawDocumentBuf::try_from(&doc! { "_id": 1 })?);
     let predicate = Arc::new(RawDocumentBuf::try_from(&selection.predicate)?);
-    let unheld = match (&selection.holds, restriction) {
-        (None, _) => None,
+    let unheld = match restriction {
         // A document that is unchanged since it was found had none of the earlier holds.
-        (Some(holds), Restriction::States { .. }) => holds.unheld_since_found()?,
-        (Some(holds), _) => holds.unheld()?,
+        Restriction::States { .. } => selection.unheld_since_found()?,
+        _ => selection.unheld_until(restriction.latest(selection))?,
     };
     let statement = |filter, limit, hint: &RawBson| Statement {
         filter,
@@ -201,7 +200,7 @@ mod tests {
     use super::*;
     use crate::base::values::raw::RawValue;
     use crate::core::plan::SweepRule;
-    use crate::core::plan::holds::KeyList;
+    use crate::core::plan::periods::KeptKeys;
     use crate::shell::lock::fence::Fence;
     use crate::shell::server::delete::fence::in_time;
     use crate::testing::made_up::planned;
@@ -231,7 +230,7 @@ mod tests {
     #[test]
     fn a_fence_leaves_the_query_whole_and_has_a_known_size() {
         let mut rule = planned("    holds: {collection: legal.holds, key: t}\n", 3).decision.countable().unwrap().clone();
-        let keys = KeyList::of(vec![RawValue::of("x").unwrap()]).unwrap();
+        let keys = KeptKeys::of(vec![RawValue::of("x").unwrap()]).unwrap();
         rule.selection.holds = rule.selection.holds.map(|holds| holds.with(&Arc::new(keys)));
         let fence = Fence { begins_before: DateTime::from_millis(1_000), max_time: None };
         let in_time = in_time(&fence).unwrap();
@@ -282,7 +281,7 @@ mod tests {
         }
         let holds = |keys: &[i32]| {
             let keys = keys.iter().map(|key| RawValue::of(*key).unwrap()).collect();
-            Arc::new(KeyList::of(keys).unwrap())
+            Arc::new(KeptKeys::of(keys).unwrap())
         };
         let unheld = rule.selection.holds.clone().unwrap();
         rule.selection.holds = Some(unheld.with(&holds(&[])));

@@ -16,6 +16,7 @@ use crate::core::expiry::expression::{is_type, when};
 use crate::core::expiry::shape::STRING;
 use crate::core::pace::units::{CountFindings, UnitForecast};
 use crate::core::plan::findings::{CountedDocuments, Expired};
+use crate::core::plan::holds::KeyCondition;
 use crate::core::plan::outcome::HeldDocuments;
 use crate::core::plan::{Selection, Storage, SweepRule};
 use crate::core::policy::namespace::Namespace;
@@ -229,7 +230,7 @@ pub(crate) async fn ignored_ttl(deployment: &Deployment, rule: &SweepRule) -> Re
 async fn matching(deployment: &Deployment, rule: &SweepRule, predicate: Document) -> Result<u64> {
     let SweepRule { selection, expiry, .. } = rule;
     if deployment.facts.capabilities.request_charge {
-        let meant = Selection { predicate, index: None, holds: None, ..selection.clone() };
+        let meant = Selection { predicate, index: None, holds: None, periods: None, ..selection.clone() };
         return in_parts::count(deployment, rule, &meant, None).await;
     }
     let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
@@ -244,21 +245,40 @@ async fn matching(deployment: &Deployment, rule: &SweepRule, predicate: Document
 pub(crate) async fn held(deployment: &Deployment, rule: &SweepRule) -> Result<Option<HeldDocuments>> {
     let selection = &rule.selection;
     let Some(holds) = selection.holds.as_ref().filter(|_| !deployment.facts.capabilities.request_charge) else { return Ok(None) };
-    let Some(held) = holds.held()? else { return Ok(Some(HeldDocuments::default())) };
+    by_key(deployment, selection, &holds.path, holds.held()?).await.map(Some)
+}
+
+/// Counts the documents that have expired by the shortest period and stay because their own is unclear, by their keys. `None` in a
+/// rule without periods, or where the service bills every document that is looked at.
+pub(crate) async fn unclear_periods(deployment: &Deployment, rule: &SweepRule) -> Result<Option<HeldDocuments>> {
+    let selection = &rule.selection;
+    let periods = selection.periods.as_ref().filter(|_| !deployment.facts.capabilities.request_charge);
+    let Some(periods) = periods else { return Ok(None) };
+    by_key(deployment, selection, &periods.path, periods.unclear()?).await.map(Some)
+}
+
+/// Counts the documents that a rule's predicate and a condition on their key select, by the keys; none without a condition.
+async fn by_key(
+    deployment: &Deployment,
+    selection: &Selection,
+    path: &str,
+    condition: Option<KeyCondition>,
+) -> Result<HeldDocuments> {
+    let Some(condition) = condition else { return Ok(HeldDocuments::default()) };
     let matching = doc! { "$match": selection.predicate.clone() };
-    let group = doc! { "$group": { "_id": format!("${}", holds.path), "count": { "$sum": 1 } } };
-    let found = query(deployment, selection, vec![matching, group]).only(Some(held)).all_raw(deployment).await?;
+    let group = doc! { "$group": { "_id": format!("${path}"), "count": { "$sum": 1 } } };
+    let found = query(deployment, selection, vec![matching, group]).only(Some(condition)).all_raw(deployment).await?;
     let mut keys: Vec<(u64, &RawDocumentBuf)> = found.iter().map(|key| (count_at(key), key)).collect();
     // Keys with the same count in an order of their own: the server's changes from look to look.
     keys.sort_by_key(|(count, key)| (Reverse(*count), key.as_bytes()));
     let named = |key: &RawDocumentBuf| raw::shown(key).remove("_id").unwrap_or(Bson::Null);
-    Ok(Some(HeldDocuments {
+    Ok(HeldDocuments {
         count: keys.iter().map(|(count, _)| count).sum(),
         most: keys.iter().take(MAX_HOLDS_NAMED).map(|(count, key)| (named(key), *count)).collect(),
-    }))
+    })
 }
 
-fn count_at(document: &RawDocumentBuf) -> u64 {
+pub(super) fn count_at(document: &RawDocumentBuf) -> u64 {
     let count = RawValue::at(document, "count").and_then(|count| count.decoded());
     count.and_then(|count| integer(&count)).and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
 }
@@ -283,7 +303,7 @@ pub(crate) async fn documents(deployment: &Deployment, selection: &Selection, st
     query(deployment, selection, stages).all(deployment).await
 }
 
-fn query(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Query {
+pub(super) fn query(deployment: &Deployment, selection: &Selection, stages: Vec<Document>) -> Query {
     Query::aggregate(&selection.namespace, stages)
         .read_preference(deployment.read_options.preference)
         .max_time(deployment.read_options.max_time)

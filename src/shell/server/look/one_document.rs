@@ -12,6 +12,7 @@ use crate::core::audit::ranges;
 use crate::core::plan::SweepRule;
 use crate::core::plan::holds::HeldBack;
 use crate::core::plan::judgement::Judgement;
+use crate::core::plan::periods::Period;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
@@ -56,6 +57,19 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
         None => doc! { "$expr": false },
     };
     facets.insert("held", selected(&held));
+    let mut choices = Vec::new();
+    if let Some((periods, keys)) = selection.periods.as_ref().zip(selection.periods.as_ref().and_then(|held| held.keys.clone())) {
+        let ripe = match periods.unheld()? {
+            Some(ripe) => Document::try_from(&*ripe.document()?)?,
+            None => Document::new(),
+        };
+        facets.insert("ripe", selected(&ripe));
+        if let Some(of_keys) = &keys.periods {
+            choices = of_keys.choices(&periods.path, &keys.held)?;
+        }
+    }
+    let choice = |number: usize| format!("period{number}");
+    facets.extend(choices.iter().enumerate().map(|(number, (_, condition))| (choice(number), Bson::from(selected(condition)))));
     let name = |number: usize| format!("clause{number}");
     facets.extend(clauses.iter().enumerate().map(|(number, clause)| (name(number), Bson::from(selected(clause)))));
     let stages = vec![doc! { "$match": { "_id": { "$eq": id } } }, doc! { "$facet": facets }];
@@ -70,11 +84,15 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
     let value = |key| deciding.and_then(|document| document.get(key));
     let never = Distribution::read(expiry, &found).never.into_iter().find_map(|(reason, count)| (count > 0).then_some(reason));
     let unclear = of_it("unclear").map(|_| PARENT_FIELD.to_owned());
+    let has = choices.iter().enumerate().filter(|(number, _)| of_it(&choice(*number)).is_some()).map(|(_, (period, _))| *period);
+    let has: Vec<Option<Period>> = has.collect();
+    let is_ripe = selection.periods.is_none() || of_it("ripe").is_some();
     Ok(Judgement {
+        period: selection.periods.as_ref().and_then(|held| held.periods.as_ref()).map(|rule| rule.longest(&has)),
         date: value("date").and_then(|date| expiry.instant(date)),
         dates: value("dates").and_then(integer).unwrap_or(0),
         ttl: value("ttl").and_then(integer),
-        is_taken: of_it("taken").is_some(),
+        is_taken: of_it("taken").is_some() && is_ripe,
         is_held: of_it("held").is_some(),
         clauses: (0..clauses.len()).map(|number| of_it(&name(number)).is_some()).collect(),
         never: unclear.or(never),

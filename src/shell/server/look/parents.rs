@@ -10,7 +10,7 @@ use crate::base::values::float;
 use crate::base::values::raw::{self, RawList, RawRef, RawValue};
 use crate::core::facts::Topology;
 use crate::core::plan::ParentKey;
-use crate::core::plan::family::no_array;
+use crate::core::plan::keys::no_array;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::lock::moment::ServerTime;
 use crate::shell::server::Deployment;

@@ -59,12 +59,12 @@ impl Privileges {
         };
         of_rule
             .or_else(|| self.missing_for_children(rule.family.as_ref()?))
-            .or_else(|| self.missing_for_holds(rule.selection.holds.as_ref()?))
+            .or_else(|| rule.selection.held_back().find_map(|held| self.missing_for_keys(held)))
     }
 
-    /// Returns a sentence about the right to read holds, if the user lacks it.
-    fn missing_for_holds(&self, holds: &HeldBack) -> Option<String> {
-        self.missing_of(&["find"], &holds.collection).map(|missing| format!("`holds`: {missing}"))
+    /// Returns a sentence about the right to read holds or periods, if the user lacks it.
+    fn missing_for_keys(&self, held: &HeldBack) -> Option<String> {
+        self.missing_of(&["find"], &held.collection).map(|missing| format!("`{}`: {missing}", held.noun()))
     }
 
     /// Returns a sentence about the actions that deleting children, and the journal, needs and the user lacks.

@@ -4,7 +4,7 @@
 //! server compares, so that equality is MongoDB's own: numbers of all types, lists of which one element is held, the collation
 //! of the collection. Nothing is known of a document before it is deleted, and one whose key changes to a held one on the way
 //! stays. (Looking up the keys of a batch first, and naming the keys that may go, costs more than the list: every document
-//! would be read twice. The server takes 10 ms for 100,000 keys in its own order, which is why [`KeyList`] has them so. Naming
+//! would be read twice. The server takes 10 ms for 100,000 keys in its own order, which is why [`KeptKeys`] has them so. Naming
 //! the keys that a pass has seen would let too much go. A document would go whose key has since become a list of a seen and a
 //! held one, or is a regular expression. Sets in `$expr` take seconds.) A statement for documents in a state in which they were
 //! found without a hold names only the holds that have come since.
@@ -44,7 +44,9 @@ use crate::base::text::{bytes, count, duration};
 use crate::base::values::raw::RawValue;
 use crate::base::watch;
 use crate::core::facts::Topology;
-use crate::core::plan::holds::{HeldBack, KeyList, malformed};
+use crate::core::plan::holds::HeldBack;
+use crate::core::plan::keys::malformed;
+use crate::core::plan::periods::{KeptKeys, Period};
 use crate::core::policy::comparisons::Comparison;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::lock::moment::ServerTime;
@@ -96,7 +98,7 @@ fn promised_seconds() -> u64 {
 /// The holds at one point in time.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadHolds {
-    pub keys: Arc<KeyList>,
+    pub keys: Arc<KeptKeys>,
     time: ServerTime,
 }
 
@@ -120,12 +122,12 @@ pub(crate) async fn read(deployment: &Deployment, holds: &HeldBack) -> std::resu
         // The catalog changed since the point in time, or that is too long ago.
         let is_passed = matches!(cause.code(), Some(codes::SNAPSHOT_UNAVAILABLE | codes::SNAPSHOT_TOO_OLD));
         let wait = if is_passed { retries.again() } else { retries.wait(&cause) };
-        let HeldBack { collection, .. } = holds;
+        let (HeldBack { collection, .. }, noun) = (holds, holds.noun());
         let Some(wait) = wait else {
             let why = privileges::explain(&cause, collection, &["find"]);
-            return Err(format!("reading the holds in `{collection}`: {why}; without them nothing may be deleted"));
+            return Err(format!("reading the {noun} in `{collection}`: {why}; without them nothing may be deleted"));
         };
-        warn!(%collection, "{collection}: reading the holds: {cause}; trying again in {} ms", wait.as_millis());
+        warn!(%collection, "{collection}: reading the {noun}: {cause}; trying again in {} ms", wait.as_millis());
         tokio::time::sleep(wait).await;
     }
 }
@@ -137,37 +139,68 @@ async fn read_once(deployment: &Deployment, holds: &HeldBack) -> Result<std::res
     let time = recognise::clock(deployment.transport.as_ref(), Patience::Limit(deployment.command_timeout)).await?;
     let concern = read_concern(deployment, collection).await?;
     let is_one_point = concern.as_ref().is_some_and(|concern| concern.get_str("level").is_ok_and(|level| level == "snapshot"));
-    let query = Query::find(collection, filter.clone().unwrap_or_default())
-        .covered(in_hold)
-        .batch_size(HOLDS_PER_REPLY)
-        .hint((!is_one_point).then(|| doc! { "$natural": 1 }))
-        .read_concern(concern);
+    let query = Query::find(collection, filter.clone().unwrap_or_default());
+    let query = match &holds.periods {
+        Some(periods) => query.projection(projection(in_hold, &periods.value)),
+        None => query.covered(in_hold),
+    };
+    let query = query.batch_size(HOLDS_PER_REPLY).hint((!is_one_point).then(|| doc! { "$natural": 1 })).read_concern(concern);
     let mut cursor = query.cursor(deployment).await?;
-    let mut keys = Vec::new();
-    let mut size = 0;
+    let (mut keys, mut periods) = (Vec::new(), Vec::new());
+    let (mut found, mut size) = (0, 0);
     let most = deployment.facts.capabilities.held_bytes;
     while let Some(hold) = cursor.next().await? {
         let key = RawValue::at(&hold, in_hold);
         if let Some(wrong) = malformed(key.as_ref()) {
-            return Ok(Err(format!(
-                "a hold in `{collection}`: `{in_hold}` {wrong}; expected one value: correct or remove that hold, or leave it out with `filter`"
-            )));
+            return Ok(Err(match &holds.periods {
+                Some(_) => format!("a document in `{collection}`: `{in_hold}` {wrong}; expected one value: correct or remove it"),
+                None => format!(
+                    "a hold in `{collection}`: `{in_hold}` {wrong}; expected one value: correct or remove that hold, or leave it out with `filter`"
+                ),
+            }));
         }
-        size += key.as_ref().map_or(0, |key| key.as_bytes().len() + AROUND_KEY);
-        keys.extend(key);
+        let Some(key) = key else { continue };
+        size += key.as_bytes().len() + AROUND_KEY;
+        found += 1;
+        match &holds.periods {
+            Some(rule) => periods.push((key, Period::read(&hold, &rule.value, rule.unit))),
+            None => keys.push(key),
+        }
         if size > most {
-            return Ok(Err(format!(
-                "`{collection}` has more holds than a delete command can carry: {} keys take {}, {} are allowed; leave out with `filter` what need not be held",
-                count(keys.len() as u64),
-                bytes(size as u64),
-                bytes(most as u64)
-            )));
+            return Ok(Err(too_many(holds, found, size, most)));
         }
     }
-    if keys.is_empty() && !exists(deployment, collection).await? {
-        return Ok(Err(format!("`{collection}` does not exist; expected the collection of the holds")));
+    if found == 0 && !exists(deployment, collection).await? {
+        return Ok(Err(format!("`{collection}` does not exist; expected the collection of the {}", holds.noun())));
     }
-    Ok(Ok(ReadHolds { keys: Arc::new(KeyList::of(keys)?), time }))
+    let keys = match &holds.periods {
+        Some(_) => KeptKeys::of_periods(periods)?,
+        None => KeptKeys::of(keys)?,
+    };
+    if keys.bytes() > most {
+        return Ok(Err(too_many(holds, found, keys.bytes(), most)));
+    }
+    Ok(Ok(ReadHolds { keys: Arc::new(keys), time }))
+}
+
+/// Says that there are more keys than a command holds.
+fn too_many(holds: &HeldBack, keys: u64, size: usize, most: usize) -> String {
+    let (collection, noun) = (&holds.collection, holds.noun());
+    let remedy = if holds.periods.is_some() { "" } else { "; leave out with `filter` what need not be held" };
+    format!(
+        "`{collection}` has more {noun} than a delete command can carry: {} keys take {}, {} are allowed{remedy}",
+        count(keys),
+        bytes(size as u64),
+        bytes(most as u64)
+    )
+}
+
+/// Returns the projection of a key and a period, whose paths may share their first part.
+fn projection(key: &str, value: &str) -> Document {
+    let roots = [key, value].map(|path| path.split('.').next().unwrap_or_default());
+    let id = doc! { "_id": i32::from(roots.contains(&"_id")) };
+    let others = roots.into_iter().filter(|root| *root != "_id");
+    id.into_iter().chain(others.map(|root| (root.to_owned(), 1.into()))).collect()
 }
 
 /// Returns the read concern of the holds; `None` for the read concern of the connection string, on a service that knows no other.
@@ -286,7 +319,8 @@ impl HoldsWatch {
                 slow = if begun.elapsed() > *MAX_AGE { slow + 1 } else { 0 };
                 if slow == MAX_SLOW {
                     read = Err(format!(
-                        "reading the holds in `{}` takes longer than {}, so that no delete could respect them in time",
+                        "reading the {} in `{}` takes longer than {}, so that no delete could respect them in time",
+                        watched.noun(),
                         watched.collection,
                         duration(millis(*MAX_AGE))
                     ));
@@ -361,7 +395,7 @@ impl HoldsView {
     }
 
     /// Returns the keys that were held when they were last read.
-    pub(crate) fn last(&self) -> Option<Arc<KeyList>> {
+    pub(crate) fn last(&self) -> Option<Arc<KeptKeys>> {
         match &*self.0.as_ref()?.states.borrow() {
             HoldsState::Read(read) => Some(read.keys.clone()),
             HoldsState::Reading | HoldsState::Failed(_) => None,

@@ -12,7 +12,7 @@ use crate::shell::lock::moment::ServerTime;
 use crate::shell::server::delete::restriction::Parents;
 use crate::shell::server::look::parents;
 use crate::shell::server::wire::error::Result;
-use crate::shell::sweep::RuleSweep;
+use crate::shell::sweep::{KeysViews, RuleSweep};
 
 /// Age of a look at the parents from which on the server refuses a delete of their children, by its own clock.
 const MAX_AGE: Duration = Duration::from_secs(2);
@@ -24,8 +24,8 @@ pub(crate) struct Fresh {
     pub too_late: DateTime,
 }
 
-/// Returns the selection for a command that is sent now: without the keys that are held, and without the children whose parents
-/// are there. Returns `None` if the rule has no holds, and the command deletes no children.
+/// Returns the selection for a command that is sent now: without the keys that are held back, and without the children whose
+/// parents are there. Returns `None` if the rule has neither holds nor periods, and the command deletes no children.
 ///
 /// Errors: the reason why nothing may be deleted any more.
 pub(crate) async fn fresh(sweep: &RuleSweep, parents: Option<&Parents>) -> std::result::Result<Option<Fresh>, String> {
@@ -44,10 +44,16 @@ pub(crate) async fn fresh(sweep: &RuleSweep, parents: Option<&Parents>) -> std::
 }
 
 async fn without_held(sweep: &RuleSweep) -> std::result::Result<Option<Fresh>, String> {
-    let (Some(view), Some(holds)) = (&sweep.holds, &sweep.rule.selection.holds) else { return Ok(None) };
-    let read = view.fresh().await?;
-    let selection = Selection { holds: Some(holds.with(&read.keys)), ..sweep.rule.selection.clone() };
-    Ok(Some(Fresh { selection, too_late: read.too_late() }))
+    let KeysViews { holds, periods } = &sweep.keys;
+    let mut selection = sweep.rule.selection.clone();
+    let mut too_late: Option<DateTime> = None;
+    for (view, held) in [(holds, &mut selection.holds), (periods, &mut selection.periods)] {
+        let (Some(view), Some(held)) = (view, held) else { continue };
+        let read = view.fresh().await?;
+        *held = held.with(&read.keys);
+        too_late = Some(too_late.map_or(read.too_late(), |earlier| earlier.min(read.too_late())));
+    }
+    Ok(too_late.map(|too_late| Fresh { selection, too_late }))
 }
 
 async fn without_parents(sweep: &RuleSweep, parents: &Parents) -> std::result::Result<Fresh, String> {
@@ -89,7 +95,7 @@ mod tests {
     use super::*;
     use crate::core::facts::Topology;
     use crate::core::plan::ParentKey;
-    use crate::core::plan::holds::KeyList;
+    use crate::core::plan::periods::KeptKeys;
     use crate::shell::lock::lease::Leases;
     use crate::shell::server::watch::Watches;
     use crate::shell::server::watch::holds::{self, HoldsWatches};
@@ -162,7 +168,7 @@ mod tests {
         let fresh = fresh(&sweep, None).await.unwrap().unwrap();
         // 18 of the 20 seconds within which a hold is respected.
         assert_eq!(fresh.too_late, DateTime::from_millis(23_000));
-        let keys = KeyList::of(vec![RawValue::of("a").unwrap()]).unwrap();
+        let keys = KeptKeys::of(vec![RawValue::of("a").unwrap()]).unwrap();
         assert_eq!(fresh.selection.holds, Some(held.with(&Arc::new(keys))));
     }
 

@@ -171,12 +171,12 @@ async fn read_again(sweep: &RuleSweep) {
             lease.renew().await;
         }
     };
-    let holds = async {
-        if let Some(holds) = &sweep.holds {
-            holds.read_again().await;
+    let keys = async {
+        for keys in sweep.keys.iter() {
+            keys.read_again().await;
         }
     };
-    tokio::join!(lease, holds);
+    tokio::join!(lease, keys);
 }
 
 /// Resolves this long after the sweep has ended.

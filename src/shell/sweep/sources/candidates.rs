@@ -48,7 +48,7 @@ impl<'a> Candidates<'a> {
     pub(crate) fn new(sweep: &'a RuleSweep, rate: Option<u32>, only: Option<Document>) -> Self {
         let by_rate = rate.map_or(u32::MAX, |rate| rate.saturating_mul(FETCH_SECONDS));
         let fetch = sweep.rule.sizes.batch.min(by_rate).max(1);
-        let held = sweep.rule.selection.holds.as_ref().map_or(0, HeldBack::bytes);
+        let held = sweep.rule.selection.held_back().map(HeldBack::bytes).sum::<usize>();
         // The plan has the predicate, which BSON can hold.
         let predicate = bson::serialize_to_vec(&sweep.rule.selection.predicate).map_or(MAX_BYTES, |bytes| bytes.len());
         let bytes_per_statement = AROUND_QUERY + predicate + held;

@@ -12,9 +12,10 @@ use super::outcome::{Outcome, shown};
 use super::values::{self, NOW, Shape, likely_id};
 use super::{one_of, rules};
 use crate::base::values::raw::{self, RawList, RawRef, RawValue};
-use crate::core::plan::family::no_array;
-use crate::core::plan::holds::{HeldBack, KeyList};
+use crate::core::plan::holds::HeldBack;
 use crate::core::plan::index::IndexChoice;
+use crate::core::plan::keys::no_array;
+use crate::core::plan::periods::KeptKeys;
 use crate::core::plan::{ChildRule, Family, ParentKey, Selection, SweepRule};
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::delete;
@@ -201,8 +202,8 @@ impl Call {
                 Err(why) => Outcome::of(why),
             },
             What::CountHeld(keys) => {
-                let keys = raw(keys).into_iter().filter(|key| crate::core::plan::holds::malformed(Some(key)).is_none()).collect();
-                let held_back = self.held_back().with(&Arc::new(KeyList::of(keys).expect("keys")));
+                let keys = raw(keys).into_iter().filter(|key| crate::core::plan::keys::malformed(Some(key)).is_none()).collect();
+                let held_back = self.held_back().with(&Arc::new(KeptKeys::of(keys).expect("keys")));
                 let conditions = [held_back.held(), held_back.unheld()].map(|condition| condition.expect("keys"));
                 let mut counts = Vec::new();
                 for condition in conditions.into_iter().flatten() {

@@ -20,8 +20,8 @@ fn page(keys: &[&str]) -> ScriptedReply {
     ScriptedReply::Batch(keys.iter().map(|key| doc! { "t": *key }).collect())
 }
 
-fn list(keys: &[&str]) -> KeyList {
-    KeyList::of(keys.iter().map(|key| RawValue::of(*key).unwrap()).collect()).unwrap()
+fn list(keys: &[&str]) -> KeptKeys {
+    KeptKeys::of(keys.iter().map(|key| RawValue::of(*key).unwrap()).collect()).unwrap()
 }
 
 /// Returns a deployment that answers from a script.
