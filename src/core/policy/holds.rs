@@ -168,7 +168,7 @@ static VALUE: Key<Text<String>> = Key::new(
     FIELD_PATH,
     "Path of the period: a whole number above 0, or -1 for never. Without one expireAfter applies; anything else keeps the documents.",
 )
-.examples(&["retentionDays"])
+.examples(&["retentionDays", "settings.days"])
 .required("a field path");
 
 static UNIT: Key<Words<i64>> =

@@ -149,6 +149,8 @@ async fn a_primary_that_dies_with_batches_in_flight() {
         let sweep = Sweep::begin(&set, &client, way, WATCHFUL).await;
         let primary = set.primary(&client).await;
         pause_deletes(&client).await;
+        // A delete that is only slow ends in this time, and the next one does not.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         until_running(&client, "delete").await;
         set.members[primary].kill();
         let report = sweep.end(&mut set, &client, async |set| set.members[primary].restart()).await;
