@@ -248,8 +248,8 @@ pub(crate) async fn held(deployment: &Deployment, rule: &SweepRule) -> Result<Op
     by_key(deployment, selection, &holds.path, holds.held()?).await.map(Some)
 }
 
-/// Counts the documents that have expired by the shortest period and stay because their own is unclear, by their keys. `None` in a
-/// rule without periods, or where the service bills every document that is looked at.
+/// Counts the documents that have expired by the shortest period and stay because their own is unclear, by their keys. `None` in
+/// a rule without periods, or where the service bills every document that is looked at.
 pub(crate) async fn unclear_periods(deployment: &Deployment, rule: &SweepRule) -> Result<Option<HeldDocuments>> {
     let selection = &rule.selection;
     let periods = selection.periods.as_ref().filter(|_| !deployment.facts.capabilities.request_charge);
