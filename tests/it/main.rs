@@ -150,6 +150,7 @@ mod periods {
     mod kept;
     mod oracle;
     mod refused;
+    mod services;
 }
 
 mod policy {

@@ -81,7 +81,7 @@ fn document(random: &mut Rng, id: i32, tenants: i32, as_of: DateTime) -> Documen
 }
 
 /// Returns the `_id`s of the documents that stay, by the server.
-async fn expected(case: &Case, as_of: DateTime, own: Option<i64>, has_ttl: bool) -> BTreeSet<String> {
+async fn expected(case: &Case, as_of: DateTime, own: Option<i64>, has_ttl: bool) -> BTreeSet<i32> {
     let never = f64::INFINITY;
     let own = own.map_or(never, |seconds| seconds as f64);
     let value = "$$one.hours";
@@ -108,18 +108,23 @@ async fn expected(case: &Case, as_of: DateTime, own: Option<i64>, has_ttl: bool)
         doc! { "$unwind": "$k" },
         doc! { "$lookup": { "from": "tenants", "localField": "k", "foreignField": "_id", "as": "p" } },
         doc! { "$group": {
-            "_id": "$_id", "at": { "$first": "$at" }, "ttl": { "$first": "$ttl" },
+            "_id": "$_id", "at": { "$first": "$at" }, "t": { "$first": "$t" }, "ttl": { "$first": "$ttl" },
             "life": { "$max": { "$cond": [{ "$eq": ["$p", []] }, own, of_key] } },
         } },
         doc! { "$set": { "life": life, "age": { "$divide": [{ "$subtract": [as_of, "$at"] }, 1000] } } },
-        doc! { "$match": { "$expr": { "$lt": ["$age", "$life"] } } },
+        doc! { "$lookup": { "from": "holds", "localField": "t", "foreignField": "key", "as": "held" } },
+        doc! { "$match": { "$or": [{ "held": { "$ne": [] } }, { "$expr": { "$lt": ["$age", "$life"] } }] } },
         doc! { "$project": { "_id": 1 } },
     ];
     let command = doc! { "aggregate": "c", "pipeline": stages, "cursor": { "batchSize": 1_000_000 }, "allowDiskUse": true };
     let cursor = case.db.run_cursor_command(command).await.unwrap();
     let found: Vec<Document> = cursor.try_collect().await.unwrap();
-    id_set(found.iter().map(|document| document.get_i32("_id").unwrap()))
+    found.iter().map(|document| document.get_i32("_id").unwrap()).collect()
 }
+
+/// Keys of a rule with holds and children.
+const HELD_WITH_CHILDREN: &str =
+    ", ttlField: ttl, holds: {collection: DB.holds, key: {of: t, in: key}}, children: [{namespace: DB.lines, field: of}]";
 
 #[tokio::test]
 async fn what_is_left_is_what_a_lookup_of_the_server_says() {
@@ -132,6 +137,7 @@ async fn what_is_left_is_what_a_lookup_of_the_server_says() {
         (", ttlField: ttl, order: storage", None, true, true),
         (", maxDeletePercent: 100, batchSize: 7", Some(45 * HOUR), false, false),
         (", archive: {directory: DIR}", Some(5 * HOUR), false, true),
+        (HELD_WITH_CHILDREN, Some(30 * HOUR), true, true),
     ] {
         let case = Case::new().await;
         let as_of = days(-1);
@@ -155,10 +161,19 @@ async fn what_is_left_is_what_a_lookup_of_the_server_says() {
                 .await
                 .unwrap();
         }
+        if keys == HELD_WITH_CHILDREN {
+            let held = (0..tenants / 10).map(|id| doc! { "_id": id, "key": key(&mut random, tenants) });
+            case.fill("holds", held.collect::<Vec<_>>()).await;
+            case.fill("lines", (0..count).map(|of| doc! { "_id": of, "of": of })).await;
+            case.db
+                .run_command(doc! { "createIndexes": "lines", "indexes": [{ "key": { "of": 1 }, "name": "of_1" }] })
+                .await
+                .unwrap();
+        }
         let expected = expected(&case, as_of, own, has_ttl).await;
         let keys = keys.replace("DIR", &case.dir.path().display().to_string());
         let rule = format!(
-            "  - {{namespace: DB.c, field: at, expireAfterSeconds: {}, periods: {{collection: DB.tenants, key: {{of: t, in: _id}}, value: hours, unit: h}}{keys}}}\n",
+            "  - {{namespace: DB.c, field: at, expireAfterSeconds: {}, periods: {{collection: DB.tenants, key: {{of: t, in: _id}}, value: hours, unit: h}}{keys}}}\njournal: {{collection: DB.journal}}\n",
             own.unwrap_or(-1)
         );
         let at = as_of.try_to_rfc3339_string().unwrap();
@@ -172,6 +187,9 @@ async fn what_is_left_is_what_a_lookup_of_the_server_says() {
             (Some(0), &Value::from(gone)),
             "seed {seed} {keys}: {swept:?}"
         );
-        assert_eq!(case.ids("c").await, expected, "seed {seed} {keys}");
+        assert_eq!(case.ids("c").await, id_set(expected.iter().copied()), "seed {seed} {keys}");
+        if keys.contains("children") {
+            assert_eq!(case.ids("lines").await, id_set(expected), "seed {seed}");
+        }
     }
 }
