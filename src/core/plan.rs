@@ -3,6 +3,7 @@
 
 mod archive;
 pub mod buckets;
+pub(crate) mod by_period;
 mod collection;
 pub mod estimate;
 pub mod family;

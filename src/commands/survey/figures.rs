@@ -68,14 +68,6 @@ impl One<'_> {
     /// documents are counted as well, where that is exact: no sample, and no holds, because what is held has an age as well.
     pub(super) async fn look_at_ages(&self, findings: &mut Findings) -> Result<()> {
         let Some(auditing) = self.survey.level.auditing() else { return Ok(()) };
-        if self.rule.selection.periods.is_some() {
-            let asked = periods::documents_by_period(&self.deployment, self.rule);
-            let by_period = self.figure("documents by their period", asked, findings).await?.flatten();
-            findings.told.audit.iter_mut().for_each(|audit| audit.by_period.clone_from(&by_period));
-            let why = "ages and forecast are left out: each period has an age of its own at which documents expire";
-            findings.told.warnings.push(why.to_owned());
-            return Ok(());
-        }
         let SweepRule { selection, expiry, .. } = self.rule;
         let deployment = &self.deployment;
         if deployment.facts.capabilities.request_charge && !auditing.exact {
@@ -85,8 +77,19 @@ impl One<'_> {
         }
         let all = auditing.exact || !deployment.facts.capabilities.sample_rate;
         let sample = sample_rate(selection.document_count, all);
-        let asked = ask::distribution(deployment, self.rule, sample);
-        let Some((found, drawn)) = self.figure("ages of the documents", asked, findings).await? else { return Ok(()) };
+        let (found, drawn) = if selection.periods.is_some() {
+            let asked = periods::by_period(deployment, self.rule, sample);
+            let by_period = self.figure("ages of the documents", asked, findings).await?.flatten();
+            let Some((by_period, drawn)) = by_period else { return Ok(()) };
+            if let Some(audit) = &mut findings.told.audit {
+                audit.by_period = Some(by_period.periods(drawn.map(|drawn| (drawn, selection.document_count))));
+            }
+            (by_period.found, drawn)
+        } else {
+            let asked = ask::distribution(deployment, self.rule, sample);
+            let Some(found) = self.figure("ages of the documents", asked, findings).await? else { return Ok(()) };
+            found
+        };
         let sampled = drawn.map(|drawn| (drawn, selection.document_count));
         if let Some(audit) = &mut findings.told.audit {
             found.enter(expiry, selection.is_buckets(), sampled, audit);
@@ -95,7 +98,7 @@ impl One<'_> {
         findings.told.never_expires = (!selection.is_buckets()).then(|| found.never_expires(sampled));
         let is_told = findings.decides.unknown_fields.iter().any(|unknown| unknown.field.is_of_dates());
         findings.told.warnings.extend(doubts::doubts(expiry, &found, drawn.is_some(), is_told));
-        if drawn.is_none() && selection.index.is_none() && selection.holds.is_none() {
+        if drawn.is_none() && selection.index.is_none() && !selection.has_keys() {
             findings.decides.expired = Some(Expired {
                 count: found.expired(),
                 is_complete: true,

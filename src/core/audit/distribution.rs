@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bson::{Bson, DateTime, Document};
+use chrono::Datelike;
 use serde_json::Value;
 
 use super::sample::canonical;
@@ -95,7 +96,7 @@ impl Distribution {
         }
     }
 
-    fn enter_rest(&mut self, group: &Document) {
+    pub(crate) fn enter_rest(&mut self, group: &Document) {
         let n = whole(group, "n");
         let Ok(key) = group.get_document("_id") else { return };
         match key.get_str("r") {
@@ -134,6 +135,29 @@ impl Distribution {
                 samples.push(id);
             }
         }
+    }
+
+    /// Enters one document: its date, whether it has expired, and the milliseconds that are left until it does.
+    pub(crate) fn enter_one(&mut self, expiry: &Expiry, date: DateTime, left: i64) {
+        let age = expiry.as_of.timestamp_millis().saturating_sub(date.timestamp_millis());
+        let place = ranges::bounds_ms().partition_point(|bound| *bound <= age);
+        let range = &mut self.ages[place];
+        if left > 0 {
+            range.1 += 1;
+            let day = usize::try_from((left - 1) / DAY_MS).ok();
+            if let Some(day) = day.and_then(|day| self.days.get_mut(day)) {
+                *day += 1;
+            }
+            return;
+        }
+        range.0 += 1;
+        let month = match chrono::DateTime::from_timestamp_millis(date.timestamp_millis()) {
+            Some(at) => 12 * i64::from(at.year().clamp(0, 9999)) + i64::from(at.month0()),
+            None => 0,
+        };
+        *self.months.entry(month).or_default() += 1;
+        self.oldest = self.oldest.into_iter().chain([date]).min();
+        self.newest = self.newest.into_iter().chain([date]).max();
     }
 
     /// Returns the number of expired documents.
@@ -184,7 +208,7 @@ impl Distribution {
 }
 
 /// Returns a count of a sample, projected to the whole collection.
-fn projected(n: u64, sampled: Option<(u64, u64)>) -> u64 {
+pub(crate) fn projected(n: u64, sampled: Option<(u64, u64)>) -> u64 {
     match sampled {
         Some((drawn, of)) => u64::try_from(u128::from(n) * u128::from(of) / u128::from(drawn.max(1))).unwrap_or(u64::MAX),
         None => n,

@@ -15,7 +15,7 @@ use crate::core::policy::duration as time;
 /// Reasons why a document never expires. From missing to otherType the reason is the value that the field holds in place of a
 /// date. From ttlNever to before1970 it is a property of the document or its date. For parentField it is the fields by which
 /// its children name the document.
-pub(crate) const NEVER_EXPIRES_REASONS: [&str; 16] = [
+pub(crate) const NEVER_EXPIRES_REASONS: [&str; 19] = [
     "missing",
     "null",
     "string",
@@ -31,6 +31,9 @@ pub(crate) const NEVER_EXPIRES_REASONS: [&str; 16] = [
     "noTtl",
     "implausibleEpoch",
     "before1970",
+    "periodNever",
+    "periodUnclear",
+    "noPeriod",
     PARENT_FIELD,
 ];
 

@@ -17,6 +17,19 @@ const DAY_MS: i64 = 86_400_000;
 const FAR_MS: i64 = 100_000_000_000_000;
 
 impl Expiry {
+    /// Returns the stages that show what decides on each document besides its periods: the key `k` at a path, the date `ms` in
+    /// milliseconds, its own valid `ttl`, and the reason `r` why a document without a date never expires. Each is null where there
+    /// is none.
+    pub fn seen(&self, key: &str) -> Vec<Document> {
+        let ttl = self.ttl_field.as_ref().map_or(Bson::Null, |field| whole_int32(format!("${field}").into()));
+        let undated = when(doc! { "$eq": ["$$e", Bson::Null] }, shape::shape(&self.field, self.format), Bson::Null);
+        let seen = with("e", self.earliest(), doc! { "e": "$$e", "k": format!("${key}"), "ttl": ttl, "r": undated });
+        vec![
+            doc! { "$project": { "s": seen } },
+            doc! { "$project": { "k": "$s.k", "ttl": "$s.ttl", "r": "$s.r", "ms": { "$toLong": self.millis("$s.e") } } },
+        ]
+    }
+
     /// Returns the branches of a `$facet` that put each document selected by the filter into exactly one of up to four lists of
     /// groups.
     ///

@@ -180,6 +180,16 @@ async fn audit_why_and_native_know_the_periods() {
         by_period("unclear", None, 2),
     ];
     assert_eq!(audit["rules"][0]["byPeriod"], json!(expected), "{audit:#}");
+    // Ages of 1 and 3 days by 2, 29 and 31 and two lists by 30, 9 and 11 by the rule's 10 days; a list of 3 goes with the rule's.
+    let due: Vec<(usize, u64)> = vec![(0, 3), (6, 1), (9, 1)];
+    let forecast = audit["rules"][0]["forecast"].as_array().unwrap();
+    let days = forecast.iter().enumerate().filter_map(|(day, one)| one["count"].as_u64().filter(|n| *n > 0).map(|n| (day, n)));
+    assert_eq!(days.collect::<Vec<_>>(), due, "{audit:#}");
+    let never = &audit["rules"][0]["neverExpires"];
+    assert_eq!(json!([never["periodNever"], never["periodUnclear"]]), json!([2, 2]), "{audit:#}");
+    let ages = audit["rules"][0]["ageHistogram"].as_array().unwrap();
+    let sum = |key: &str| ages.iter().map(|age| age[key].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((sum("expiredCount"), sum("notExpiredCount")), (5, 5), "{audit:#}");
     let namespace = format!("{}.c", case.db.name());
     for (id, seconds, verdict) in [
         (2, Some(2 * 86_400), "stays until "),

@@ -1,47 +1,41 @@
-//! Documents by their period. Reads only.
-
-use std::collections::BTreeMap;
+//! Documents by their periods. Reads only.
 
 use bson::doc;
-use bson::spec::ElementType;
 
-use super::count::{count_at, query};
-use crate::base::values::raw::RawValue;
-use crate::core::audit::figures::{PeriodDocuments, PeriodKind};
-use crate::core::plan::judgement::PeriodWhy;
+use super::count::query;
+use crate::core::plan::by_period::ByPeriod;
 use crate::core::plan::{Selection, SweepRule};
+use crate::core::policy::DateFormat;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
 
-/// Counts the documents that the rule's filter selects by their period, the shortest first; `None` in a rule without periods.
+/// Enters every document that the rule's filter selects into the classes of its period, in one pass over the collection. With a
+/// rate these are only the documents of a sample, and about how many were drawn is returned. `None` for epoch numbers, whose unit
+/// may be another.
 ///
 /// Errors: the collection cannot be read.
-pub(crate) async fn documents_by_period(deployment: &Deployment, rule: &SweepRule) -> Result<Option<Vec<PeriodDocuments>>> {
+pub(crate) async fn by_period<'a>(
+    deployment: &Deployment,
+    rule: &'a SweepRule,
+    sample: Option<f64>,
+) -> Result<Option<(ByPeriod<'a>, Option<u64>)>> {
     let selection = &rule.selection;
     let Some(held) = &selection.periods else { return Ok(None) };
     let (Some(periods), Some(keys)) = (&held.periods, &held.keys) else { return Ok(None) };
-    let by_key = keys.by_key();
-    let matching = selection.filter.as_ref().map(|filter| doc! { "$match": filter.clone() });
-    let group = doc! { "$group": { "_id": format!("${}", held.path), "count": { "$sum": 1 } } };
-    let stages = matching.into_iter().chain([group]).collect();
-    let whole = Selection { index: None, ..selection.clone() };
-    let mut counts: BTreeMap<(PeriodKind, Option<i64>), u64> = BTreeMap::new();
-    for found in query(deployment, &whole, stages).all_raw(deployment).await? {
-        let of_keys: Vec<_> = match RawValue::at(&found, "_id") {
-            Some(list) if list.kind() == ElementType::Array => list.items().into_iter().map(|key| by_key.of(key)).collect(),
-            Some(key) => vec![by_key.of(key)],
-            None => Vec::new(),
-        };
-        // No key has no period.
-        let of_keys = if of_keys.is_empty() { vec![None] } else { of_keys };
-        let kind = match periods.longest(&of_keys) {
-            PeriodWhy::Period(seconds) => (PeriodKind::Period, Some(seconds)),
-            PeriodWhy::OfRule(seconds) => (PeriodKind::OfRule, Some(seconds.into())),
-            PeriodWhy::Never => (PeriodKind::Never, None),
-            PeriodWhy::Unclear => (PeriodKind::Unclear, None),
-            PeriodWhy::Missing => (PeriodKind::Missing, None),
-        };
-        *counts.entry(kind).or_default() += count_at(&found);
+    if matches!(rule.expiry.format, DateFormat::EpochMillis | DateFormat::EpochSeconds) {
+        return Ok(None);
     }
-    Ok(Some(counts.into_iter().map(|((kind, seconds), count)| PeriodDocuments { kind, seconds, count }).collect()))
+    // Before the filter: the sample stands for the whole collection.
+    let drawn = sample.map(|rate| doc! { "$match": { "$sampleRate": rate } });
+    let matching = selection.filter.clone().map(|filter| doc! { "$match": filter });
+    let stages = drawn.into_iter().chain(matching).chain(periods.expiry.seen(&held.path)).collect();
+    let whole = Selection { index: None, ..selection.clone() };
+    let mut cursor = query(deployment, &whole, stages).cursor(deployment).await?;
+    let mut found = ByPeriod::new(periods, keys);
+    while let Some(seen) = cursor.next().await? {
+        found.enter(&seen);
+    }
+    // What the filter leaves out was drawn as well.
+    let drawn = sample.map(|rate| (rate * selection.document_count as f64).round() as u64);
+    Ok(Some((found, drawn)))
 }
