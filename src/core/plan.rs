@@ -137,8 +137,8 @@ impl SweepRule {
         is_limited || self.archive.is_some() || !self.selection.shard_key.is_empty()
     }
 
-    /// Returns the rule with the keys of holds and periods, as far as they were read. What can have expired by the shortest period
-    /// is selected from then on.
+    /// Returns the rule with the keys of holds and periods, as far as they were read. What can have expired by the shortest
+    /// period is selected from then on.
     pub fn with_keys(&self, read: &ReadKeys) -> Self {
         let mut rule = self.clone();
         if let (Some(holds), Some(keys)) = (&mut rule.selection.holds, &read.holds) {

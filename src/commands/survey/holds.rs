@@ -120,7 +120,8 @@ impl<'a> RunHolds<'a> {
     }
 }
 
-/// Refuses periods of which none was found to have a value: a misspelt name would have all documents expire by the rule's own time.
+/// Refuses periods of which none was found to have a value: a misspelt name would have all documents expire by the rule's own
+/// time.
 fn check_values(planned: &PlannedRule, holds: &HeldBack, rule: &PeriodRule, keys: &PeriodKeys) -> Result<(), Refusal> {
     let value = &rule.value;
     if keys.has_values || keys.is_empty || planned.rule.allow_unknown_fields.contains(value) {

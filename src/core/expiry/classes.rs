@@ -18,8 +18,8 @@ const FAR_MS: i64 = 100_000_000_000_000;
 
 impl Expiry {
     /// Returns the stages that show what decides on each document besides its periods: the key `k` at a path, the date `ms` in
-    /// milliseconds, its own valid `ttl`, and the reason `r` why a document without a date never expires. Each is null where there
-    /// is none.
+    /// milliseconds, its own valid `ttl`, and the reason `r` why a document without a date never expires. Each is null where
+    /// there is none.
     pub fn seen(&self, key: &str) -> Vec<Document> {
         let ttl = self.ttl_field.as_ref().map_or(Bson::Null, |field| whole_int32(format!("${field}").into()));
         let undated = when(doc! { "$eq": ["$$e", Bson::Null] }, shape::shape(&self.field, self.format), Bson::Null);

@@ -100,8 +100,8 @@ pub fn select(
     Ok((expiry, selection))
 }
 
-/// Returns the conditions on a bucket besides the date of its latest measurement, together with those on the metaField, if there are
-/// some.
+/// Returns the conditions on a bucket besides the date of its latest measurement, together with those on the metaField, if
+/// there are some.
 pub(super) fn terms(as_of: DateTime, seconds: Option<u32>, time_field: &str, meta: Option<&Document>) -> Document {
     let terms = doc! {
         "_id": { "$lte": latest_id(as_of, seconds) },

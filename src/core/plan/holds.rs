@@ -1,5 +1,5 @@
-//! What another collection says of the documents of a rule in one namespace: the holds, the periods, and the conditions that leave
-//! out what is kept by them.
+//! What another collection says of the documents of a rule in one namespace: the holds, the periods, and the conditions that
+//! leave out what is kept by them.
 
 use std::sync::Arc;
 

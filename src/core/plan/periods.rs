@@ -3,8 +3,8 @@
 //! A document of a rule with periods goes if
 //!
 //! - a ttl of its own says so, which replaces everything else; or
-//! - it has expired by the period of its key, or by the rule's own time where its key has no period. A document with a list of keys
-//!   has to have expired by each of them, so that the longest period counts.
+//! - it has expired by the period of its key, or by the rule's own time where its key has no period. A document with a list of
+//!   keys has to have expired by each of them, so that the longest period counts.
 //!
 //! The predicate of the rule selects what has expired by the shortest of all these times, along the index. A condition in every
 //! command then leaves out what has a longer one: for each period, the documents with one of its keys that are younger.
@@ -248,8 +248,8 @@ impl PeriodKeys {
         2 * self.all.bytes() + self.groups.iter().map(of_group).sum::<usize>()
     }
 
-    /// Returns the condition for the documents of each period, by the path of their key. `None` stands for documents of which a key
-    /// has no period.
+    /// Returns the condition for the documents of each period, by the path of their key. `None` stands for documents of which a
+    /// key has no period.
     ///
     /// Errors: a key cannot be decoded.
     pub(crate) fn choices(&self, path: &str, held: &KeyList) -> Result<Vec<(Option<Period>, Document)>, bson::error::Error> {
@@ -366,8 +366,8 @@ impl PeriodCondition {
                 0 => choice.all_of(old),
                 _ => none_of(choice, &groups[*group].periods[0].1),
             }),
-            // A server evaluates a `$nor` after the comparison of a date, wherever it stands, and an `$and` before it. Most documents
-            // are older than all periods of a group.
+            // A server evaluates a `$nor` after the comparison of a date, wherever it stands, and an `$and` before it. Most
+            // documents are older than all periods of a group.
             Clause::Group { group, old, periods } => {
                 fields.documents(cstr!("$or"), 3, |choice, n| match (n, &groups[*group].keys) {
                     (0, _) => choice.all_of(old),
@@ -404,8 +404,8 @@ impl PeriodCondition {
     }
 }
 
-/// Writes the condition that a document has a key, and each of its keys is one of a list. A list before the end of the path counts
-/// as one with a key that is not.
+/// Writes the condition that a document has a key, and each of its keys is one of a list. A list before the end of the path
+/// counts as one with a key that is not.
 fn write_every_key_has_one(fields: &mut Fields, path: &CStr, all: &KeyList) {
     if let Some((before, _)) = path.as_str().rsplit_once('.') {
         // Paths come from the policy, and BSON can hold them.

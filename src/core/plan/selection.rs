@@ -64,7 +64,8 @@ impl Selection {
         self.held_back().next().is_some()
     }
 
-    /// Returns a filter that leaves out the documents that are held back; the filter as it is in a rule without holds and periods.
+    /// Returns a filter that leaves out the documents that are held back; the filter as it is in a rule without holds and
+    /// periods.
     ///
     /// Errors: BSON cannot hold the filter, or the keys were not read.
     pub(crate) fn without_held(&self, filter: &Document) -> Result<RawDocumentBuf, bson::error::Error> {

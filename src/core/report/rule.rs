@@ -69,8 +69,8 @@ pub struct RuleReport {
     pub held_by: Option<Vec<HeldBy>>,
     /// Collection of the periods; null if the rule has none.
     pub periods: Option<String>,
-    /// Documents that have expired by the shortest period and stay, because their own period is no whole number above 0, or documents
-    /// of `periods` differ. Null if the rule has no periods, or they were not counted.
+    /// Documents that have expired by the shortest period and stay, because their own period is no whole number above 0, or
+    /// documents of `periods` differ. Null if the rule has no periods, or they were not counted.
     pub unclear_period_count: Option<u64>,
     /// The keys of such periods that keep most of them, the most first; at most five.
     pub unclear_periods: Option<Vec<HeldBy>>,
