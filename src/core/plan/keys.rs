@@ -137,14 +137,21 @@ pub(crate) fn canonical(key: RawValue) -> RawValue {
     let whole = match key.kind() {
         ElementType::Int32 | ElementType::Double | ElementType::Decimal128 => key.decoded().and_then(|number| match number {
             Bson::Int32(number) => Some(i64::from(number)),
-            // A double below 2^53 is a whole number exactly.
-            Bson::Double(number) if number.trunc() == number && number.abs() < 9e15 => Some(number as i64),
-            Bson::Decimal128(number) => number.to_string().parse().ok(),
+            // Each whole double below 2^63 is a number of 64 bits exactly.
+            Bson::Double(number) if number.trunc() == number && number.abs() < 9.2e18 => Some(number as i64),
+            Bson::Decimal128(number) => whole_decimal(&number.to_string()),
             _ => None,
         }),
         _ => None,
     };
     whole.and_then(|number| RawValue::of(number).ok()).unwrap_or(key)
+}
+
+/// Returns a decimal number that is whole; `None` for a fraction, and for more digits than a double has.
+fn whole_decimal(text: &str) -> Option<i64> {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let number: f64 = text.parse().ok()?;
+    (digits <= 15 && number.trunc() == number && number.abs() < 9e15).then_some(number as i64)
 }
 
 /// Returns the predicate of a child, and of its parent by the path of the key: nowhere on the path is an array, which could name
@@ -196,11 +203,13 @@ mod tests {
     #[test]
     fn whole_numbers_of_all_types_are_one_key_and_no_others_are() {
         let of = |key: Bson| canonical(RawValue::of(key).unwrap()).decoded().unwrap();
-        for key in [Bson::from(5), 5_i64.into(), 5.0.into(), Bson::Decimal128("5".parse().unwrap())] {
+        let decimal = |text: &str| Bson::Decimal128(text.parse().unwrap());
+        for key in [Bson::from(5), 5_i64.into(), 5.0.into(), decimal("5"), decimal("5.00"), decimal("50E-1")] {
             assert_eq!(of(key.clone()), Bson::Int64(5), "{key}");
         }
+        assert_eq!([of(1e16.into()), of(decimal("1E+3"))], [Bson::Int64(10_000_000_000_000_000), Bson::Int64(1000)]);
         assert_eq!(of((-0.0).into()), Bson::Int64(0));
-        for key in [Bson::from("5"), 5.5.into(), 1e300.into(), true.into(), Bson::Decimal128("5.5".parse().unwrap())] {
+        for key in [Bson::from("5"), 5.5.into(), 1e300.into(), true.into(), decimal("5.5"), decimal("5.000000000000000001")] {
             assert_eq!(of(key.clone()), key);
         }
     }

@@ -38,24 +38,25 @@ pub struct RuleReport {
     pub namespace: String,
     /// Null if the rule takes the timeField of a time-series collection and no server was asked.
     pub field: Option<String>,
-    /// Seconds after the date at which a document expires; -1: only documents with a ttl of their own expire.
+    /// Seconds after the date at which a document expires; -1: only documents with a ttl or a period of their own expire.
     #[schemars(range(min = -1, max = 2_147_483_647))]
     pub expire_after_seconds: i64,
     pub ttl_field: Option<String>,
-    /// Dates at or before this instant have expired. Null if only documents with a ttl of their own expire, or no server was
-    /// asked.
+    /// Dates at or before this instant have expired, but for documents with a ttl or a period of their own. Null if only those
+    /// expire, or no server was asked.
     pub threshold: Option<Instant>,
     /// The relative dates in the filters of the rule and of its holds, with the dates that they stand for. Null if the filters
     /// have none, or no server was asked.
     pub relative_dates: Option<Vec<RelativeDateReport>>,
-    /// Condition that a document must match to be deleted, as relaxed Extended JSON; null if nothing could be deleted.
+    /// Condition that a document must match to be deleted, as relaxed Extended JSON; null if nothing could be deleted. Holds are
+    /// left out, and the times of periods, in whose place it has the rule's own.
     #[schemars(extend("type" = ["object", "null"]))]
     pub predicate: Option<Value>,
     pub status: Status,
     /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost) or the guard (lock: another
     /// run has the lease; unknownField, unknownType, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf,
-    /// hint, noSuchNamespace, view, capped, timeSeries, field, collation, archive, children, holds) that decided the status; for
-    /// a skipped rule a sentence.
+    /// hint, noSuchNamespace, view, capped, timeSeries, field, collation, archive, children, holds, periods) that decided the
+    /// status; for a skipped rule a sentence.
     pub reason: Option<Reason>,
     /// Expired documents without a hold, counted by a query before the first delete. In a time-series collection this and every
     /// other count is of buckets.

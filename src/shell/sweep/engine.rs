@@ -29,19 +29,10 @@ use crate::core::plan::waits::{Wait, Waited};
 use crate::core::policy::limits::Limits;
 use crate::shell::server::delete::DeleteError;
 use crate::shell::server::delete::restriction::Restriction;
+use admission::concurrency;
 
 /// Maximum time to look what became of the collections of a sweep that has failed, or has to end.
 const MAX_LAST_LOOK: Duration = Duration::from_secs(3);
-
-/// Returns the number of a rule's batches that may be in flight.
-fn concurrency(sweep: &RuleSweep, limits: &Limits) -> usize {
-    let capabilities = &sweep.deployment.facts.capabilities;
-    match limits.concurrency {
-        // Requests go one after another, and the next stretch follows from the cost of the last one.
-        _ if capabilities.request_charge => 1,
-        concurrency => usize::try_from(concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
-    }
-}
 
 /// A batch that may be sent at once.
 pub(super) struct Admitted {
@@ -92,22 +83,6 @@ impl<'a> Engine<'a> {
         };
         engine.set_limits();
         engine
-    }
-
-    /// Takes over limits that were replaced since the last look.
-    fn take_limits(&mut self) {
-        if self.replaced.borrow_and_update().has_changed() {
-            self.set_limits();
-        }
-    }
-
-    /// Sets pace and gates by the limits that hold now.
-    fn set_limits(&mut self) {
-        let Some(limits) = self.run.budget.replaced_limits_of(&self.sweep.rule) else { return };
-        let max = self.sweep.max_batch(&limits);
-        self.concurrency = concurrency(&self.sweep, &limits);
-        self.pace.set_limits(max, limits.target_batch);
-        self.gates.set_limits(limits, max);
     }
 
     /// Sweeps a rule without children.

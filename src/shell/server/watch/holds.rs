@@ -160,10 +160,14 @@ async fn read_once(deployment: &Deployment, holds: &HeldBack) -> Result<std::res
             }));
         }
         let Some(key) = key else { continue };
-        size += key.as_bytes().len() + AROUND_KEY;
+        let period = holds.periods.as_ref().map(|rule| Period::read(&hold, &rule.value, rule.unit));
         found += 1;
-        match &holds.periods {
-            Some(rule) => periods.push((key, Period::read(&hold, &rule.value, rule.unit))),
+        // No command names a key without a period.
+        if period != Some(Period::Missing) {
+            size += key.as_bytes().len() + AROUND_KEY;
+        }
+        match period {
+            Some(period) => periods.push((key, period)),
             None => keys.push(key),
         }
         if size > most {

@@ -1,4 +1,5 @@
-//! Waits until a batch may go: for all gates, for room among the batches in flight, and for a permit of the run.
+//! Waits until a batch may go: for all gates, for room among the batches in flight, and for a permit of the run. Takes over limits
+//! that are replaced meanwhile.
 
 use tokio::time::Instant;
 
@@ -7,8 +8,26 @@ use super::super::budget::Permit;
 use super::super::gates::{Closed, Room};
 use super::Engine;
 use crate::core::plan::outcome::End;
+use crate::core::policy::limits::Limits;
+use crate::shell::sweep::RuleSweep;
 
 impl Engine<'_> {
+    /// Takes over limits that were replaced since the last look.
+    pub(super) fn take_limits(&mut self) {
+        if self.replaced.borrow_and_update().has_changed() {
+            self.set_limits();
+        }
+    }
+
+    /// Sets pace and gates by the limits that hold now.
+    pub(super) fn set_limits(&mut self) {
+        let Some(limits) = self.run.budget.replaced_limits_of(&self.sweep.rule) else { return };
+        let max = self.sweep.max_batch(&limits);
+        self.concurrency = concurrency(&self.sweep, &limits);
+        self.pace.set_limits(max, limits.target_batch);
+        self.gates.set_limits(limits, max);
+    }
+
     /// Returns the room for the next batch before any gate is asked.
     pub(super) fn room(&self, has_turn: bool) -> Room {
         let sweep = &self.sweep;
@@ -69,5 +88,15 @@ impl Engine<'_> {
         let waited = self.wait(again).await;
         self.outcome().paused[closed.wait] += begun.elapsed();
         waited
+    }
+}
+
+/// Returns the number of a rule's batches that may be in flight.
+pub(super) fn concurrency(sweep: &RuleSweep, limits: &Limits) -> usize {
+    let capabilities = &sweep.deployment.facts.capabilities;
+    match limits.concurrency {
+        // Requests go one after another, and the next stretch follows from the cost of the last one.
+        _ if capabilities.request_charge => 1,
+        concurrency => usize::try_from(concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
     }
 }

@@ -61,6 +61,10 @@ impl<S: tracing::Subscriber> Layer<S> for Warnings {
 async fn warnings_of(sweep: &Arc<RuleSweep>, set: impl FnOnce(&mut Engine<'_>), meanwhile: impl Future<Output = ()>) -> usize {
     let warnings = Warnings::default();
     let _logs = tracing::subscriber::set_default(tracing_subscriber::registry().with(warnings.clone()));
+    // A thread without a subscriber may just have registered the same line of the log, which would then stay silent: between its
+    // look at the subscribers and the entry in its list, tracing-core misses a new one.
+    std::thread::sleep(MS(5));
+    tracing::callsite::rebuild_interest_cache();
     tokio::join!(
         with_engine(sweep, async |engine| {
             set(engine);
