@@ -1,5 +1,5 @@
-//! Waits until a batch may go: for all gates, for room among the batches in flight, and for a permit of the run. Takes over limits
-//! that are replaced meanwhile.
+//! Waits until a batch may go: for all gates, for room among the batches in flight, and for a permit of the run. Takes over
+//! limits that are replaced meanwhile.
 
 use tokio::time::Instant;
 
