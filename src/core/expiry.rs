@@ -90,8 +90,7 @@ impl Expiry {
             all.push(match self.threshold() {
                 Some(threshold) => {
                     let mut rest = doc! { ttl_field: { "$exists": false } };
-                    rest.extend(self.dated(threshold));
-                    rest.extend(self.at_path(threshold).unwrap_or_default());
+                    rest.extend(self.dated_at_path(threshold));
                     doc! { "$or": [rest, own] }
                 }
                 None => own,
@@ -205,11 +204,14 @@ impl Expiry {
 
     /// Returns the condition for documents whose date is so many seconds old.
     pub(crate) fn old_by(&self, seconds: i64) -> Document {
-        let millis = self.as_of.timestamp_millis().saturating_sub(seconds.saturating_mul(1000));
-        let at = DateTime::from_millis(millis);
-        let mut old = self.dated(at);
-        old.extend(self.at_path(at).unwrap_or_default());
-        old
+        self.dated_at_path(minus_seconds(self.as_of, seconds))
+    }
+
+    /// Returns the condition that a date is at or before the instant, by an expression too where the rule checks the path.
+    fn dated_at_path(&self, at: DateTime) -> Document {
+        let mut dated = self.dated(at);
+        dated.extend(self.at_path(at).unwrap_or_default());
+        dated
     }
 
     /// Whether a date is compared as it is stored, and by nothing else.
@@ -299,11 +301,11 @@ impl Expiry {
 /// Returns the instant at or before which a date counts as expired; `None` without `expire_after_seconds`, because
 /// documents then need a ttl of their own.
 pub(crate) fn threshold(as_of: DateTime, expire_after_seconds: Option<u32>) -> Option<DateTime> {
-    expire_after_seconds.map(|seconds| minus_seconds(as_of, seconds))
+    expire_after_seconds.map(|seconds| minus_seconds(as_of, seconds.into()))
 }
 
-fn minus_seconds(instant: DateTime, seconds: u32) -> DateTime {
-    DateTime::from_millis(instant.timestamp_millis().saturating_sub(i64::from(seconds) * 1000))
+fn minus_seconds(instant: DateTime, seconds: i64) -> DateTime {
+    DateTime::from_millis(instant.timestamp_millis().saturating_sub(seconds.saturating_mul(1000)))
 }
 
 /// Returns an expression for the value if it is a whole number that fits int32 (int32, int64 or double), else null.

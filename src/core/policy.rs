@@ -178,6 +178,13 @@ pub struct Child {
     pub parent_field: String,
 }
 
+impl Policy {
+    /// Returns the rule of a name.
+    pub fn rule(&self, name: &str) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.name == name)
+    }
+}
+
 impl Rule {
     /// Whether the rule applies to a namespace.
     pub fn stands_for(&self, namespace: &Namespace) -> bool {

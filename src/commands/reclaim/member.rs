@@ -42,7 +42,7 @@ pub(super) struct ReclaimMember {
     /// `host:port`.
     name: String,
     role: MemberRole,
-    /// Connection to the member only; the error says why there is none.
+    /// Connection to the member only, or the reason why it could not be reached.
     connection: Result<Deployment, String>,
 }
 

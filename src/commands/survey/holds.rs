@@ -124,7 +124,7 @@ impl<'a> RunHolds<'a> {
 /// time.
 fn check_values(planned: &PlannedRule, holds: &HeldBack, rule: &PeriodRule, keys: &PeriodKeys) -> Result<(), Refusal> {
     let value = &rule.value;
-    if keys.has_values || keys.is_empty || planned.rule.allow_unknown_fields.contains(value) {
+    if keys.count() > 0 || keys.is_empty || planned.rule.allow_unknown_fields.contains(value) {
         return Ok(());
     }
     Err(Refusal::new(

@@ -137,10 +137,11 @@ impl Distribution {
         }
     }
 
-    /// Enters one document: its date, whether it has expired, and the milliseconds that are left until it does.
-    pub(crate) fn enter_one(&mut self, expiry: &Expiry, date: DateTime, left: i64) {
+    /// Enters one document: its date, and the milliseconds that are left until it expires. `age_bounds` are those of
+    /// [`ranges::bounds_ms`].
+    pub(crate) fn enter_one(&mut self, expiry: &Expiry, age_bounds: &[i64], date: DateTime, left: i64) {
         let age = expiry.as_of.timestamp_millis().saturating_sub(date.timestamp_millis());
-        let place = ranges::bounds_ms().partition_point(|bound| *bound <= age);
+        let place = age_bounds.partition_point(|bound| *bound <= age);
         let range = &mut self.ages[place];
         if left > 0 {
             range.1 += 1;

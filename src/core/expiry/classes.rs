@@ -18,14 +18,10 @@ const FAR_MS: i64 = 100_000_000_000_000;
 
 impl Expiry {
     /// Returns the stages that show what decides on each document besides its periods: the key `k` at a path, the date `ms` in
-    /// milliseconds, its own valid `ttl`, and the reason `r` why a document without a date never expires. Each is null where
-    /// there is none.
+    /// milliseconds, its own valid `ttl`, and the reason `r` why a document without a date never expires. A missing one is null.
     pub fn seen(&self, key: &str) -> Vec<Document> {
-        let ttl = self.ttl_field.as_ref().map_or(Bson::Null, |field| whole_int32(format!("${field}").into()));
-        let undated = when(doc! { "$eq": ["$$e", Bson::Null] }, shape::shape(&self.field, self.format), Bson::Null);
-        let seen = with("e", self.earliest(), doc! { "e": "$$e", "k": format!("${key}"), "ttl": ttl, "r": undated });
         vec![
-            doc! { "$project": { "s": seen } },
+            doc! { "$project": { "s": self.decides(doc! { "k": format!("${key}") }) } },
             doc! { "$project": { "k": "$s.k", "ttl": "$s.ttl", "r": "$s.r", "ms": { "$toLong": self.millis("$s.e") } } },
         ]
     }
@@ -117,12 +113,18 @@ impl Expiry {
         ]
     }
 
-    fn rest(&self, age_bounds: &[i64]) -> Vec<Document> {
+    /// Returns an expression for the date `e` of a document, its own valid `ttl`, the reason `r` why it has no date, and `more`.
+    /// They are one value, so that no field of the document can collide with a name.
+    fn decides(&self, more: Document) -> Bson {
         let ttl = self.ttl_field.as_ref().map_or(Bson::Null, |field| whole_int32(format!("${field}").into()));
-        let default = self.expire_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
         let undated = when(doc! { "$eq": ["$$e", Bson::Null] }, shape::shape(&self.field, self.format), Bson::Null);
-        // One value, so that no field of the document can collide with a name.
-        let seen = with("e", self.earliest(), doc! { "e": "$$e", "ttl": ttl, "r": undated });
+        let mut decides = doc! { "e": "$$e", "ttl": ttl, "r": undated };
+        decides.extend(more);
+        with("e", self.earliest(), decides)
+    }
+
+    fn rest(&self, age_bounds: &[i64]) -> Vec<Document> {
+        let default = self.expire_after_seconds.map_or(Bson::Null, |seconds| Bson::Int64(seconds.into()));
         let after = doc! { "$ifNull": ["$s.ttl", default] };
         let mut reasons = vec![doc! { "case": { "$ne": ["$s.r", Bson::Null] }, "then": "$s.r" }];
         if self.not_before_1970 {
@@ -153,7 +155,7 @@ impl Expiry {
             "f": dated(doc! { "$gte": ["$ms", FAR_MS] }.into()),
         };
         vec![
-            doc! { "$project": { "s": seen } },
+            doc! { "$project": { "s": self.decides(doc! {}) } },
             doc! { "$project": { "s": 1, "ms": self.millis("$s.e") } },
             doc! { "$project": { "ms": 1, "left": left, "r": { "$switch": { "branches": reasons, "default": Bson::Null } } } },
             grouped(key.into(), doc! { "$ne": ["$r", Bson::Null] }.into()),

@@ -11,12 +11,14 @@ use crate::base::values::integer;
 use crate::base::values::raw::RawValue;
 use crate::core::audit::distribution::{Distribution, projected};
 use crate::core::audit::figures::{PeriodDocuments, PeriodKind};
+use crate::core::audit::ranges;
 use crate::core::expiry::Expiry;
 
 /// Documents by their classes, and by their periods.
 pub(crate) struct ByPeriod<'a> {
     rule: &'a PeriodRule,
     keys: PeriodByKey,
+    age_bounds: Vec<i64>,
     pub found: Distribution,
     counts: BTreeMap<(PeriodKind, Option<i64>), u64>,
 }
@@ -25,7 +27,7 @@ impl<'a> ByPeriod<'a> {
     /// Begins without documents.
     pub(crate) fn new(rule: &'a PeriodRule, keys: &KeptKeys) -> Self {
         let found = Distribution::read(&rule.expiry, &doc! {});
-        Self { rule, keys: keys.by_key(), found, counts: BTreeMap::new() }
+        Self { rule, keys: keys.by_key(), age_bounds: ranges::bounds_ms(), found, counts: BTreeMap::new() }
     }
 
     /// Enters a document, as the stages of [`Expiry::seen`] show it.
@@ -62,7 +64,7 @@ impl<'a> ByPeriod<'a> {
         match (never, date.zip(seconds)) {
             (None, Some((millis, seconds))) => {
                 let left = millis.saturating_add(seconds.saturating_mul(1000)).saturating_sub(as_of.timestamp_millis());
-                self.found.enter_one(&self.rule.expiry, DateTime::from_millis(millis), left);
+                self.found.enter_one(&self.rule.expiry, &self.age_bounds, DateTime::from_millis(millis), left);
             }
             (never, _) => {
                 let id = value("_id").and_then(|id| id.decoded()).unwrap_or(Bson::Null);

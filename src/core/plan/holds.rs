@@ -1,5 +1,4 @@
-//! What another collection says of the documents of a rule in one namespace: the holds, the periods, and the conditions that
-//! leave out what is kept by them.
+//! The documents of a rule that holds or periods keep, and the conditions that leave them out.
 
 use std::sync::Arc;
 

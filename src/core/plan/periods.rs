@@ -50,7 +50,7 @@ pub(crate) enum Period {
     /// Seconds, above 0.
     Seconds(i64),
     Never,
-    /// There is none: the rule's own time applies.
+    /// No value: the rule's own time applies.
     Missing,
     /// It is no whole number above 0, or documents with the same key differ.
     Unclear,
@@ -91,8 +91,6 @@ pub struct PeriodKeys {
     all: KeyList,
     /// Keys whose period is unclear, and whose documents stay.
     pub unclear: KeyList,
-    /// Whether a document was found that has a value.
-    pub has_values: bool,
     /// Whether no document was found.
     pub is_empty: bool,
 }
@@ -123,12 +121,13 @@ impl PeriodRule {
             _ => None,
         };
         let longest = of_keys.iter().filter_map(seconds).max();
-        match (of_keys.contains(&None), self.expiry.expire_after_seconds, longest) {
-            (true, None, _) | (false, None, None) => PeriodWhy::Missing,
-            (true, Some(own), longest) if longest.is_none_or(|longest| longest <= i64::from(own)) => PeriodWhy::OfRule(own),
-            (false, Some(own), None) => PeriodWhy::OfRule(own),
-            (_, _, Some(longest)) => PeriodWhy::Period(longest),
-            (true, Some(own), None) => PeriodWhy::OfRule(own),
+        // The rule's own time counts for a key without a period, and for a document without a key.
+        let counts_own = longest.is_none() || of_keys.contains(&None);
+        match (longest, self.expiry.expire_after_seconds) {
+            (_, None) if counts_own => PeriodWhy::Missing,
+            (Some(longest), Some(own)) if counts_own && longest <= i64::from(own) => PeriodWhy::OfRule(own),
+            (Some(longest), _) => PeriodWhy::Period(longest),
+            (None, own) => own.map_or(PeriodWhy::Missing, PeriodWhy::OfRule),
         }
     }
 }
@@ -163,9 +162,8 @@ impl KeptKeys {
     /// Creates the keys of periods, as they were read.
     pub(crate) fn of_periods(read: Vec<(RawValue, Period)>) -> Result<Self, bson::error::Error> {
         let mut by_key: HashMap<RawValue, Period> = HashMap::with_capacity(read.len());
-        let (mut has_values, is_empty) = (false, read.is_empty());
+        let is_empty = read.is_empty();
         for (key, period) in read {
-            has_values |= period != Period::Missing;
             match by_key.entry(canonical(key)) {
                 Entry::Vacant(free) => drop(free.insert(period)),
                 Entry::Occupied(mut known) if *known.get() != period => drop(known.insert(Period::Unclear)),
@@ -191,7 +189,7 @@ impl KeptKeys {
         periods.sort_unstable_by_key(|(seconds, _)| *seconds);
         let size = if periods.len() > MAX_UNGROUPED { periods.len().isqrt() } else { 1 };
         let groups = periods.chunks(size).map(PeriodGroup::of).collect::<Result<_, _>>()?;
-        let keys = PeriodKeys { groups, all: KeyList::of(all)?, unclear: KeyList::of(unclear)?, has_values, is_empty };
+        let keys = PeriodKeys { groups, all: KeyList::of(all)?, unclear: KeyList::of(unclear)?, is_empty };
         Ok(Self { held: KeyList::of(held)?, periods: Some(keys) })
     }
 }

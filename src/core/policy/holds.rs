@@ -140,11 +140,15 @@ fn parse_place(text: &str) -> Result<KeyedPlace, String> {
     Ok(KeyedPlace::Beside(text.to_owned()))
 }
 
+fn read_keyed(map: &Mapping, collection: &Key<Text<KeyedPlace>>, key: &Key<HeldKey>) -> Option<KeyedCollection> {
+    let (of, key) = map.optional(key)?;
+    Some(KeyedCollection { place: map.optional(collection)?, of, key })
+}
+
 pub(super) fn read_holds(map: &Mapping) -> Option<Holds> {
-    let (of, key) = map.optional(&KEY)?;
     let variables = map.entry(&FILTER).map(|entry| filter::variables(entry.node, entry.context.env));
     Some(Holds {
-        by: KeyedCollection { place: map.optional(&COLLECTION)?, of, key },
+        by: read_keyed(map, &COLLECTION, &KEY)?,
         filter: map.optional(&FILTER),
         variables: variables.unwrap_or_default(),
     })
@@ -180,9 +184,11 @@ static UNIT: Key<Words<i64>> =
 pub(super) static IN_PERIODS: &[&dyn AnyKey] = &[&PERIODS_COLLECTION, &PERIODS_KEY, &VALUE, &UNIT];
 
 pub(super) fn read_periods(map: &Mapping) -> Option<Periods> {
-    let (of, key) = map.optional(&PERIODS_KEY)?;
-    let by = KeyedCollection { place: map.optional(&PERIODS_COLLECTION)?, of, key };
-    Some(Periods { by, value: map.optional(&VALUE)?, unit: map.optional(&UNIT)? })
+    Some(Periods {
+        by: read_keyed(map, &PERIODS_COLLECTION, &PERIODS_KEY)?,
+        value: map.optional(&VALUE)?,
+        unit: map.optional(&UNIT)?,
+    })
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub fn loosened(before: &Policy, now: &Policy) -> Vec<String> {
         ("connection.expect.hosts", had.hosts.len() > has.hosts.len()),
     ];
     let of_policy = expect.into_iter().filter(|(_, is_lost)| *is_lost).map(|(key, _)| format!("`{key}` is gone"));
-    let pairs = now.rules.iter().filter_map(|rule| Some((before.rules.iter().find(|before| before.name == rule.name)?, rule)));
+    let pairs = now.rules.iter().filter_map(|rule| Some((before.rule(&rule.name)?, rule)));
     of_policy.chain(pairs.flat_map(|(before, now)| of_rule(before, now))).collect()
 }
 

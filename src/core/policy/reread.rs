@@ -91,15 +91,14 @@ pub fn not_taken(before: &Policy, now: &Policy) -> Vec<String> {
         ("journal", before.journal != now.journal),
     ];
     let of_policy = of_policy.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| format!("`{key}`"));
-    let find = |policy: &'_ Policy, name: &str| policy.rules.iter().position(|rule| rule.name == name);
-    let rules = now.rules.iter().filter_map(|rule| match find(before, &rule.name) {
-        Some(place) => {
-            let keys = other_keys(&before.rules[place], rule);
+    let rules = now.rules.iter().filter_map(|rule| match before.rule(&rule.name) {
+        Some(begun) => {
+            let keys = other_keys(begun, rule);
             (!keys.is_empty()).then(|| format!("{} of rule `{}`", keys.join(", "), rule.name))
         }
         None => Some(format!("the new rule `{}`", rule.name)),
     });
-    let gone = before.rules.iter().filter(|rule| find(now, &rule.name).is_none());
+    let gone = before.rules.iter().filter(|rule| now.rule(&rule.name).is_none());
     let gone = gone.map(|rule| format!("the end of rule `{}`", rule.name));
     of_policy.chain(rules).chain(gone).collect()
 }

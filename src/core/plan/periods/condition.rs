@@ -24,7 +24,7 @@ pub(crate) struct PeriodCondition {
 /// A part of the condition.
 #[derive(Debug, Clone, PartialEq)]
 enum Clause {
-    /// The key is none of those that never expire.
+    /// Documents whose key never expires are left out.
     NeverHeld,
     /// The date is old enough for all periods of a group, or the key has none of them, or the date is old enough for the one that
     /// it has.
@@ -48,7 +48,7 @@ impl PeriodCondition {
     ) -> Result<Option<Self>, bson::error::Error> {
         let Some(periods) = &keys.periods else { return Ok(None) };
         let old = |seconds: i64| RawDocumentBuf::try_from(&rule.expiry.old_by(seconds));
-        // What is that old has expired by shorter periods as well.
+        // A document of that age has expired by every shorter period.
         let age = until.filter(|_| rule.expiry.compares_dates()).map(|until| rule.expiry.age_in_seconds(until));
         let shortest = rule.shortest.into_iter().chain(age).max();
         let is_longer = |seconds: i64| shortest.is_none_or(|shortest| seconds > shortest);

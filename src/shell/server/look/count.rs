@@ -278,7 +278,7 @@ async fn by_key(
     })
 }
 
-pub(super) fn count_at(document: &RawDocumentBuf) -> u64 {
+fn count_at(document: &RawDocumentBuf) -> u64 {
     let count = RawValue::at(document, "count").and_then(|count| count.decoded());
     count.and_then(|count| integer(&count)).and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
 }

@@ -58,7 +58,9 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
     };
     facets.insert("held", selected(&held));
     let mut choices = Vec::new();
-    if let Some((periods, keys)) = selection.periods.as_ref().zip(selection.periods.as_ref().and_then(|held| held.keys.clone())) {
+    if let Some(periods) = &selection.periods
+        && let Some(keys) = &periods.keys
+    {
         let ripe = match periods.unheld()? {
             Some(ripe) => Document::try_from(&*ripe.document()?)?,
             None => Document::new(),

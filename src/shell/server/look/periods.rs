@@ -35,7 +35,7 @@ pub(crate) async fn by_period<'a>(
     while let Some(seen) = cursor.next().await? {
         found.enter(&seen);
     }
-    // What the filter leaves out was drawn as well.
+    // The sample also has documents that the filter leaves out.
     let drawn = sample.map(|rate| (rate * selection.document_count as f64).round() as u64);
     Ok(Some((found, drawn)))
 }

@@ -45,6 +45,9 @@ pub(crate) async fn fresh(sweep: &RuleSweep, parents: Option<&Parents>) -> std::
 
 async fn without_held(sweep: &RuleSweep) -> std::result::Result<Option<Fresh>, String> {
     let KeysViews { holds, periods } = &sweep.keys;
+    if !sweep.rule.selection.has_keys() {
+        return Ok(None);
+    }
     let mut selection = sweep.rule.selection.clone();
     let mut too_late: Option<DateTime> = None;
     for (view, held) in [(holds, &mut selection.holds), (periods, &mut selection.periods)] {

@@ -87,7 +87,7 @@ mod tests {
         drop(third);
         held.extend(waiting.now_or_never());
         assert_eq!((held.len(), all(&permits).len()), (2, 0));
-        // What is in excess counts first.
+        // Permits in excess are kept first.
         permits.set(Some(1));
         permits.set(Some(4));
         held.extend(all(&permits));
