@@ -17,8 +17,8 @@ use crate::core::facts::FileSize;
 /// Source: WiredTiger, `block_compact.c`: a fifth in the first four fifths of the file. Of less, 6.0.5 gave nothing back.
 const LEAST_FREE: f64 = 0.2;
 
-/// Size of a file, in bytes, up to which the server does not compact it (WiredTiger, `block_compact.c`).
-const LEAST_FILE: u64 = 1 << 20;
+/// Free bytes of a file up to which the server gives nothing back (WiredTiger, `block_compact.c`).
+const LEAST_FREE_BYTES: u64 = 1 << 20;
 
 /// Report of `sweeper reclaim`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -143,7 +143,7 @@ impl ReclaimTotals {
 
 /// Returns the bytes that `compact` gives back of some files.
 pub fn reclaimable(files: &[FileSize]) -> u64 {
-    let is_compacted = |file: &&FileSize| file.size > LEAST_FILE && file.free as f64 >= file.size as f64 * LEAST_FREE;
+    let is_compacted = |file: &&FileSize| file.free > LEAST_FREE_BYTES && file.free as f64 >= file.size as f64 * LEAST_FREE;
     files.iter().filter(is_compacted).map(|file| file.free).sum()
 }
 
@@ -244,8 +244,9 @@ mod tests {
     #[test]
     fn only_files_that_the_server_compacts_count() {
         let file = |size, free| FileSize { size, free };
-        let files = [file(100 * MB, 90 * MB), file(MB, MB), file(MB + 1, MB), file(5 * MB, MB), file(5 * MB + 1, MB)];
-        assert_eq!(reclaimable(&files), 92 * MB);
+        let files = [file(100 * MB, 90 * MB), file(2 * MB, MB), file(2 * MB, MB + 1), file(15 * MB, 3 * MB)];
+        assert_eq!(reclaimable(&files), 94 * MB + 1);
+        assert_eq!(reclaimable(&[file(15 * MB + 1, 3 * MB)]), 0);
         assert_eq!(reclaimable(&[]), 0);
     }
 

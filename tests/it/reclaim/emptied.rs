@@ -42,7 +42,7 @@ pub(super) async fn empty(c: &Collection<Document>, members: &[Client]) {
     let mut random = Rng::with_seed(1);
     let documents: Vec<Document> = (0..6000)
         .map(|id| {
-            let bytes = (0..1024).map(|_| random.u8(..)).collect();
+            let bytes = (0..4096).map(|_| random.u8(..)).collect();
             doc! { "_id": id, "at": days(-3), "s": Binary { subtype: BinarySubtype::Generic, bytes } }
         })
         .collect();
