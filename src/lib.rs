@@ -191,6 +191,7 @@ pub mod shell {
 }
 #[cfg(test)]
 mod testing {
+    pub(crate) mod bucket;
     pub(crate) mod disk;
     pub(crate) mod floors;
     pub(crate) mod machines;

@@ -13,7 +13,7 @@ use crate::commands::cli::{ArchiveArgs, ArchiveCommand, Common};
 use crate::core::policy::only::Only;
 use crate::core::report::archives::{self, ArchiveReport, ArchiveState, ArchivedNamespace, ArchivesReport, LIST, VERIFY};
 use crate::core::report::{Format, SCHEMA_VERSION};
-use crate::shell::archive::disk::{Disk, RealDisk};
+use crate::shell::archive::disk::{self, Disk};
 use crate::shell::archive::reader::{self, Stored};
 use crate::shell::archive::{blocking, directory};
 
@@ -46,7 +46,7 @@ pub(super) async fn command(options: &Common, command: &ArchiveCommand) -> anyho
 }
 
 fn read(path: &Path, only: &Only, verifies: bool) -> Result<Vec<ArchiveReport>, Failure> {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::below(path));
+    let disk = disk::below(path);
     let shown = path.display();
     let runs =
         directory::runs(disk.as_ref(), path).map_err(|cause| Failure::cannot_run(format!("reading `{shown}`: {cause}")))?;

@@ -23,7 +23,7 @@ use crate::core::policy::only::Only;
 use crate::core::report::restore::{self, NamespaceReport, RestoreReport};
 use crate::core::report::{Format, SCHEMA_VERSION, ServerReport};
 use crate::shell::archive::blocking;
-use crate::shell::archive::disk::{Disk, RealDisk};
+use crate::shell::archive::disk::{self, Disk};
 use crate::shell::archive::reader::{self, Stored, Verified};
 use crate::shell::server::look::privileges;
 use crate::shell::server::own::insert::Put;
@@ -59,7 +59,7 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
     let output = output.open()?;
     let stop = Stop::listen()?;
     let (stored, parts) =
-        stop.or_fail("nothing was inserted", verify(options, args, Arc::new(RealDisk::below(&args.archive)))).await?;
+        stop.or_fail("nothing was inserted", verify(options, args, disk::below(&args.archive))).await?;
     let connected = async {
         let mut deployment = connect::connect(&uri.with_password(&stop).await?, flavor, id).await?;
         prepare::find_part(&mut deployment, "nothing was inserted").await?;

@@ -115,7 +115,7 @@ pub(super) async fn sweep(
         outcomes[index] = outcome;
     }
     let swept: Vec<_> = ready.iter().map(|ready| (ready.index, ready.rule)).collect();
-    sweeping.archives.end(&swept, &mut outcomes);
+    sweeping.archives.end(&swept, &mut outcomes).await;
     outcomes
 }
 

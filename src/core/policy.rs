@@ -4,6 +4,7 @@
 //! ([`docs`]) are made from it.
 
 pub mod answer;
+pub mod archive;
 pub mod comparisons;
 mod constructors;
 pub mod docs;
@@ -43,6 +44,7 @@ use std::time::Duration;
 
 use bson::{Bson, Document};
 
+pub use archive::{ArchivePlace, ArchiveTo, BucketUrl, Compression, StorageService};
 pub use holds::{Holds, KeyedCollection, Periods};
 use limits::Limits;
 use namespace::{Namespace, NamespacePattern, why_never_swept};
@@ -225,30 +227,4 @@ pub enum Order {
     OldestFirst,
     /// As they are stored, so that each page of the storage is changed once.
     Storage,
-}
-
-/// Place and format in which a rule writes out the documents that it deletes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ArchiveTo {
-    /// Existing directory, in which each run creates one of its own. A relative path is relative to the working directory.
-    pub directory: PathBuf,
-    pub compression: Compression,
-}
-
-/// Compression of an archive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
-    Zstd,
-    /// The compression that `mongorestore --gzip` reads.
-    Gzip,
-}
-
-impl Compression {
-    /// Returns the name of the compression in the policy and in the archive's own records.
-    pub fn name(self) -> &'static str {
-        match self {
-            Compression::Zstd => "zstd",
-            Compression::Gzip => "gzip",
-        }
-    }
 }

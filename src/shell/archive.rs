@@ -17,6 +17,7 @@ pub mod frame;
 mod journal;
 pub mod manifest;
 mod names;
+pub mod objects;
 pub mod reader;
 pub mod seal;
 mod stored_file;
@@ -37,6 +38,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String
 
 #[cfg(test)]
 mod tests {
+    mod bucket;
     pub(super) mod damage;
     pub(super) mod power_loss;
 }

@@ -105,6 +105,10 @@ impl SimulatedDisk {
         state.now.contents.insert(id, bytes);
     }
 
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.lock().make(Change::Rename(from.to_owned(), to.to_owned()))
+    }
+
     pub(crate) fn remove(&self, path: &Path) {
         self.0.lock().now.names.remove(path);
     }
@@ -196,8 +200,12 @@ impl Disk for SimulatedDisk {
         Ok(Box::new(SimulatedFile { disk: self.clone(), id, has_lock: Mutex::new(false) }))
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.lock().make(Change::Rename(from.to_owned(), to.to_owned()))
+    fn publish(&self, path: &Path, new: &Path, bytes: &[u8]) -> io::Result<()> {
+        let file = self.create(new)?;
+        file.append(bytes)?;
+        file.sync()?;
+        self.rename(new, path)?;
+        self.sync_directory(path.parent().unwrap_or(Path::new("")))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {

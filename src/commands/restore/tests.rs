@@ -7,7 +7,7 @@ use server_model::{Deletion, Model, Observer};
 
 use super::*;
 use crate::base::watch;
-use crate::core::policy::{ArchiveTo, Compression};
+use crate::core::policy::{Compression};
 use crate::shell::archive::writer::Archive;
 use crate::testing::disk::SimulatedDisk;
 use crate::testing::model::Client;
@@ -26,9 +26,8 @@ fn namespace(collection: &str) -> Namespace {
 fn archived(batches: &[(&str, &[Document])]) -> Vec<Verified> {
     let disk = Arc::new(SimulatedDisk::with_directory(Path::new("/")));
     let archive = Archive::on(disk.clone(), Path::new("/"), "run", DateTime::from_millis(0));
-    let to = ArchiveTo { directory: "/".into(), compression: Compression::Zstd };
     for (collection, documents) in batches {
-        let file = archive.begin(&namespace(collection), &to, "{}", *collection == "d").unwrap();
+        let file = archive.begin(&namespace(collection), Compression::Zstd, "{}", *collection == "d").unwrap();
         let documents: Vec<_> = documents.iter().map(|document| RawDocumentBuf::try_from(document).unwrap()).collect();
         file.try_lock().unwrap().append("rule", documents.iter().map(|document| document.as_bytes())).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Archives of a run: written to while it sweeps, and given a manifest when it has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracing::warn;
@@ -10,42 +10,41 @@ use crate::commands::session::Session;
 use crate::core::plan::SweepRule;
 use crate::core::plan::outcome::RuleOutcome;
 use crate::core::policy::ArchiveTo;
+use crate::shell::archive::blocking;
 use crate::shell::archive::manifest::RuleTotals;
 use crate::shell::archive::writer::Archive;
 use crate::shell::sweep::RuleArchive;
 
-/// Archives that a sweep writes: one in each directory that its rules name.
+/// Archives that a sweep writes: one in each place that its rules name.
 pub(crate) struct Archives(BTreeMap<PathBuf, Arc<Archive>>);
 
 impl Archives {
     pub(crate) fn new<'a>(session: &Session, rules: impl Iterator<Item = &'a SweepRule>) -> Self {
-        let directories: BTreeSet<_> = rules.filter_map(|rule| Some(&rule.archive.as_ref()?.directory)).collect();
-        let archive = |directory: &PathBuf| {
-            Arc::new(Archive::on(session.disk.below(directory), directory, &session.id, session.started_at))
-        };
-        Self(directories.into_iter().map(|directory| (directory.clone(), archive(directory))).collect())
+        let places: BTreeSet<PathBuf> = rules.filter_map(|rule| Some(rule.archive.as_ref()?.place.path())).collect();
+        let archive = |place: &Path| Arc::new(Archive::on(session.disk.below(place), place, &session.id, session.started_at));
+        Self(places.into_iter().map(|place| (place.clone(), archive(&place))).collect())
     }
 
     /// Returns the archive that a rule writes.
     pub(crate) fn of(&self, rule: &SweepRule) -> Option<Arc<RuleArchive>> {
         let to: &ArchiveTo = rule.archive.as_ref()?;
-        let archive = self.0.get(&to.directory)?.clone();
-        Some(Arc::new(RuleArchive { archive, to: to.clone(), rule: rule.name.clone() }))
+        let archive = self.0.get(&to.place.path())?.clone();
+        Some(Arc::new(RuleArchive { archive, compression: to.compression, rule: rule.name.clone() }))
     }
 
     /// Writes the manifests when all rules have ended. If a manifest cannot be written, the first swept rule of its archive gets
     /// a warning.
     ///
     /// `rules` are the rules that were ready to be swept, each with its index in `outcomes`.
-    pub(crate) fn end(self, rules: &[(usize, &SweepRule)], outcomes: &mut [RuleOutcome]) {
-        for (directory, archive) in self.0 {
-            let rules = || rules.iter().filter(|(_, rule)| rule.archive.as_ref().is_some_and(|to| to.directory == directory));
+    pub(crate) async fn end(self, rules: &[(usize, &SweepRule)], outcomes: &mut [RuleOutcome]) {
+        for (place, archive) in self.0 {
+            let rules = || rules.iter().filter(|(_, rule)| rule.archive.as_ref().is_some_and(|to| to.place.path() == place));
             let totals = rules().flat_map(|(index, rule)| totals(rule, &outcomes[*index])).collect();
-            let Err(cause) = archive.end(totals) else { continue };
-            let why = format!(
-                "the manifest of the archive `{}` could not be written: {cause}; `sweeper restore` reads it without",
-                archive.path().display()
-            );
+            let path = archive.path().display().to_string();
+            let ended = blocking(move || archive.end(totals).map_err(|cause| cause.to_string()));
+            let Err(cause) = ended.await else { continue };
+            let why =
+                format!("the manifest of the archive `{path}` could not be written: {cause}; `sweeper restore` reads it without");
             warn!("{why}");
             let swept = rules().map(|(index, _)| *index).find(|index| outcomes[*index].swept().is_some());
             if let Some(RuleOutcome::Swept(swept)) = swept.map(|index| &mut outcomes[index]) {

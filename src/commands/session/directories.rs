@@ -1,35 +1,62 @@
-//! Directories that the rules of a plan archive to, tried before anything is deleted.
+//! The places that the rules of a plan archive to, tried before anything is deleted.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::core::plan::{Decision, Plan, SweepRule};
+use crate::core::policy::{ArchivePlace, BucketUrl};
+use crate::shell::archive::blocking;
 use crate::shell::archive::directory::{self, Leftover};
 use crate::shell::archive::disk::Disk;
 
-/// Tries to write to the directories that the rules of a plan archive to, and fails a rule whose directory cannot be written
-/// before it begins. Warns of archives that an earlier run did not finish.
-pub(super) fn try_these(disk: &dyn Disk, plan: &mut Plan) {
+/// Tries the places that the rules of a plan archive to, and fails a rule whose place cannot be used before it begins. Warns of
+/// archives that an earlier run did not finish.
+pub(super) async fn try_these(disk: &dyn Disk, plan: &mut Plan) {
     let mut tried: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
     for planned in &mut plan.rules {
         let Decision::Sweep(SweepRule { archive: Some(to), .. }) = &mut planned.decision else { continue };
         // One name for each directory, however the policy spells it: a run has one archive in each directory.
-        to.directory = to.directory.canonicalize().unwrap_or_else(|_| to.directory.clone());
-        let known = tried.get(&to.directory).cloned();
-        let result = known.unwrap_or_else(|| {
-            planned.warnings.extend(directory::leftovers(disk.below(&to.directory).as_ref(), &to.directory).iter().map(said));
-            disk.probe(&to.directory)
-        });
-        tried.insert(to.directory.clone(), result.clone());
-        if let Err(why) = result {
-            planned.decision = Decision::Fail(why);
+        if let ArchivePlace::Directory(path) = &mut to.place {
+            *path = path.canonicalize().unwrap_or_else(|_| path.clone());
         }
+        let path = to.place.path();
+        let result = match tried.get(&path) {
+            Some(known) => known.clone(),
+            None => match try_one(disk.below(&path), &path).await {
+                Ok(leftovers) => {
+                    planned.warnings.extend(leftovers.iter().map(said));
+                    Ok(())
+                }
+                Err(why) => Err(why),
+            },
+        };
+        if let Err(why) = &result {
+            planned.decision = Decision::Fail(why.clone());
+        }
+        tried.insert(path, result);
     }
+}
+
+/// Tries one place. Returns the archives that an earlier run did not finish.
+///
+/// Errors: the reason why it cannot be used.
+async fn try_one(disk: Arc<dyn Disk>, path: &Path) -> Result<Vec<Leftover>, String> {
+    let path = path.to_owned();
+    blocking(move || {
+        disk.probe(&path)?;
+        Ok(directory::leftovers(disk.as_ref(), &path))
+    })
+    .await
 }
 
 /// Returns the warning of an archive that an earlier run did not finish.
 fn said(leftover: &Leftover) -> String {
     match leftover {
+        Leftover::Archive(path) if BucketUrl::of(path).is_some() => format!(
+            "the archive `{path}` is not finished: another run is writing it, or was cut off; `sweeper restore {path}` reads what is whole in it",
+            path = path.display()
+        ),
         Leftover::Archive(path) => format!(
             "the archive `{path}` was not finished by the run that wrote it: `sweeper restore {path}` reads what is whole in it; \
              remove it when it is no longer needed",

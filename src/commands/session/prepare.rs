@@ -108,7 +108,7 @@ async fn inspect_and_plan(session: &Session, options: &PlanOptions<'_>) -> Resul
     if let Some((approval, max_age)) = options.approval {
         approval.hold_against(&session.policy, &deployment.facts, max_age, &mut plan);
     }
-    directories::try_these(session.disk.as_ref(), &mut plan);
+    directories::try_these(session.disk.as_ref(), &mut plan).await;
     if let Some(journal) = &session.policy.journal {
         warn_of_unclaimed(&deployment, journal, &mut plan).await;
     }

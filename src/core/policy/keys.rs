@@ -15,7 +15,7 @@ use super::mapping::Mapping;
 use super::namespace::{Namespace, NamespacePattern};
 use super::nested::{Any, Collation, Filter, Items, Nested, OneOrMore, Rules};
 use super::window::{self, Window};
-use super::{ArchiveTo, Child, Compression, Connection, DateFormat, Expect, Order, RunLimits, duration, strings};
+use super::{ArchivePlace, ArchiveTo, BucketUrl, Child, Compression, Connection, DateFormat, Expect, Order, RunLimits, duration, strings};
 use crate::core::flavor::Flavor;
 
 /// Declares keys and the list that holds all of them.
@@ -326,7 +326,11 @@ keys! {
 
     DIRECTORY: Key<Text<PathBuf>> = Key::new("directory", Text::new("a path", r"^[^\u0000]+$", strings::parse_directory),
         "A directory that exists; each run creates its own in it.")
-        .examples(&["/backups/ttl", "${BACKUPS:-/var/backups}/ttl"]).required("one such as `/backups/ttl`");
+        .examples(&["/backups/ttl", "${BACKUPS:-/var/backups}/ttl"]);
+
+    URL: Key<Text<BucketUrl>> = Key::new("url", Text::new("a URL", "^(s3|az|gs)://[A-Za-z0-9_-][A-Za-z0-9._-]*(/[^@?#]*)?$", BucketUrl::parse),
+        "In place of directory: a bucket of S3, Azure Blob Storage or Google Cloud Storage. Credentials come from the environment.")
+        .examples(&["s3://bucket/ttl", "az://container/ttl", "gs://bucket/ttl"]);
 
     COMPRESSION: Defaulted<Words<Compression>> =
         Key::new("compression", Words(&[("zstd", Compression::Zstd), ("gzip", Compression::Gzip)]),
@@ -416,7 +420,21 @@ fn read_window(map: &Mapping) -> Option<Window> {
 }
 
 fn read_archive(map: &Mapping) -> Option<ArchiveTo> {
-    Some(ArchiveTo { directory: map.optional(&DIRECTORY)?, compression: map.value(&COMPRESSION) })
+    let place = match (map.has(&DIRECTORY), map.has(&URL)) {
+        (true, true) => {
+            map.problem(&URL, "both `directory` and `url`; expected exactly one of them");
+            return None;
+        }
+        (_, true) => ArchivePlace::Bucket(map.optional(&URL)?),
+        (true, _) => ArchivePlace::Directory(map.optional(&DIRECTORY)?),
+        (false, false) => {
+            if !map.means(&DIRECTORY) && !map.means(&URL) {
+                map.problem_here("`archive`: neither `directory` nor `url`; expected one, such as `directory: /backups/ttl`");
+            }
+            return None;
+        }
+    };
+    Some(ArchiveTo { place, compression: map.value(&COMPRESSION) })
 }
 
 fn read_child(map: &Mapping) -> Option<Child> {

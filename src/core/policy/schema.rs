@@ -52,6 +52,8 @@ fn definitions() -> Value {
     });
     let shared: Map<String, Value> = keys::SHARED.iter().map(|key| (key.about().name.to_owned(), key.schema())).collect();
     merge(&mut definitions, Value::Object(shared));
+    let either = [name(&keys::DIRECTORY), name(&keys::URL)];
+    definitions[name(&keys::ARCHIVE)]["oneOf"] = either.iter().map(|key| json!({ "required": [key] })).collect();
     definitions
 }
 

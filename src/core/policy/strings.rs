@@ -72,6 +72,7 @@ pub(super) fn parse_host(text: &str) -> Result<String, String> {
 pub(super) fn parse_directory(text: &str) -> Result<PathBuf, String> {
     match text {
         "" => Err("an empty path; expected a directory that exists, such as `/backups/ttl`".into()),
+        text if text.contains("://") => Err("a URL; expected the path of a directory, or `url` for a bucket".into()),
         text if text.contains('\0') => Err("a path cannot hold NUL".into()),
         text => Ok(PathBuf::from(text)),
     }

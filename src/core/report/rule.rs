@@ -390,7 +390,7 @@ fn archive(planned: &PlannedRule, outcome: &RuleOutcome) -> Option<String> {
             let mut archived = children.map(|child| child.archived).chain([swept.outcome.archived]);
             swept.archive.clone().filter(|_| archived.any(|archived| archived.documents > 0))
         }
-        None => rule.archive.as_ref().map(|to| to.directory.display().to_string()),
+        None => rule.archive.as_ref().map(|to| to.place.path().display().to_string()),
     }
 }
 

@@ -48,10 +48,15 @@ pub fn is_being_written(disk: &dyn Disk, run: &Path) -> bool {
     disk.open(&run.join(JOURNAL)).is_ok_and(|journal| journal.is_locked())
 }
 
-/// Returns the archives of runs that were cut off, oldest first. Archives that another process is writing are left out.
+/// Maximum number of archives on another machine whose records are read to find those of runs that were cut off.
+const MAX_READ_REMOTELY: usize = 10;
+
+/// Returns the archives of runs that were cut off, oldest first. Archives that another process is writing are left out where
+/// that is known. Of a bucket only the newest archives are looked at: each costs several requests.
 pub fn leftovers(disk: &dyn Disk, directory: &Path) -> Vec<Leftover> {
     let Ok(entries) = disk.entries(directory) else { return Vec::new() };
-    entries.into_iter().filter_map(|entry| leftover(disk, directory.join(entry.name))).collect()
+    let older = if disk.is_remote() { entries.len().saturating_sub(MAX_READ_REMOTELY) } else { 0 };
+    entries.into_iter().skip(older).filter_map(|entry| leftover(disk, directory.join(entry.name))).collect()
 }
 
 /// The archive of a run that was cut off.

@@ -1,13 +1,24 @@
-//! The disk that archives are written to and read from: the file system, or in tests one that can be full, fail, and lose power.
-//! All functions block.
+//! The disk that archives are written to and read from: the file system, a bucket, or in tests one that can be full, fail, and lose
+//! power. All functions block.
 
+mod bucket;
 mod real;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::core::policy::BucketUrl;
+pub(crate) use bucket::BucketDisk;
 pub use real::RealDisk;
+
+/// Returns what is below a directory or a bucket that a user named. A URL that is none of a bucket is taken for a directory.
+pub fn below(root: &Path) -> Arc<dyn Disk> {
+    match BucketUrl::of(root) {
+        Some(Ok(url)) => Arc::new(BucketDisk::below(url)),
+        _ => Arc::new(RealDisk::below(root)),
+    }
+}
 
 /// A file system, as far as archives need one.
 ///
@@ -22,6 +33,11 @@ pub trait Disk: Send + Sync {
     /// Errors: the reason why it cannot be used, with a remedy.
     fn probe(&self, directory: &Path) -> Result<(), String>;
 
+    /// Whether it is another machine, which answers each request after a while.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
     /// Creates a directory that only its owner may read.
     ///
     /// Errors: it exists already, or cannot be created.
@@ -35,8 +51,9 @@ pub trait Disk: Send + Sync {
     /// Errors: it exists already, or cannot be created.
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
 
-    /// Renames a file, and replaces the one that has the new name.
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Writes a whole file, and syncs it and its name. Under its path no reader finds a part of it. `new` is a path in the same
+    /// directory, for a disk that writes it there first.
+    fn publish(&self, path: &Path, new: &Path, bytes: &[u8]) -> io::Result<()>;
 
     /// Opens a file for reading.
     ///

@@ -19,8 +19,8 @@ use super::seal::Seal;
 use super::tracked::{FilePart, Tracked, create_directory};
 use crate::base::instant::rfc3339;
 use crate::base::text;
+use crate::core::policy::Compression;
 use crate::core::policy::namespace::Namespace;
-use crate::core::policy::{ArchiveTo, Compression};
 
 /// Bytes of a segment that are written at a time.
 const WRITE_BYTES: usize = 256 * 1024;
@@ -72,7 +72,7 @@ impl Archive {
 
     /// Begins the file of a namespace, if it was not begun yet. `metadata` is the text that mongodump writes next to the
     /// documents. `of_children` if they go with the documents of another namespace.
-    pub fn begin(&self, namespace: &Namespace, to: &ArchiveTo, metadata: &str, of_children: bool) -> io::Result<SharedFile> {
+    pub fn begin(&self, namespace: &Namespace, compression: Compression, metadata: &str, of_children: bool) -> io::Result<SharedFile> {
         let mut begun = self.begun.lock();
         let begun = match &mut *begun {
             Some(begun) => begun,
@@ -82,7 +82,7 @@ impl Archive {
             return Ok(file.clone());
         }
         let journal = begun.journal.clone();
-        let file = ArchiveFile::begin(self.disk.as_ref(), &self.path, namespace, to.compression, metadata, of_children, journal);
+        let file = ArchiveFile::begin(self.disk.as_ref(), &self.path, namespace, compression, metadata, of_children, journal);
         begun.has_rest |= file.is_err();
         let file = file?;
         let file = Arc::new(tokio::sync::Mutex::new(file));
@@ -120,11 +120,8 @@ impl Archive {
             rules,
         };
         journal.sync()?;
-        let mut new = Tracked::create(self.disk.as_ref(), self.path.join(NEW_MANIFEST))?;
-        new.append(&Seal::INDENTED.close(&serde_json::to_string_pretty(&manifest)?))?;
-        new.sync()?;
-        self.disk.rename(&new.path, &self.path.join(MANIFEST))?;
-        self.disk.sync_directory(&self.path)?;
+        let text = Seal::INDENTED.close(&serde_json::to_string_pretty(&manifest)?);
+        self.disk.publish(&self.path.join(MANIFEST), &self.path.join(NEW_MANIFEST), &text)?;
         Ok(Some(()))
     }
 }

@@ -34,7 +34,7 @@ impl Default for RealDisk {
 
 impl Disk for RealDisk {
     fn below(&self, root: &Path) -> Arc<dyn Disk> {
-        Arc::new(Self::below(root))
+        super::below(root)
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -54,9 +54,13 @@ impl Disk for RealDisk {
         Ok(Box::new(RealWriter { file: file.into(), root: self.0.clone() }))
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let ((from, name), (to, new_name)) = (self.0.parent(from)?, self.0.parent(to)?);
-        Ok(renameat(from, name, to, new_name)?)
+    fn publish(&self, path: &Path, new: &Path, bytes: &[u8]) -> io::Result<()> {
+        let ((parent, name), (_, new_name)) = (self.0.parent(path)?, self.0.parent(new)?);
+        let file = self.create(new)?;
+        file.append(bytes)?;
+        file.sync()?;
+        renameat(&parent, new_name, &parent, name)?;
+        Ok(File::from(parent).sync_all()?)
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {

@@ -1,13 +1,14 @@
 //! Losses of power at every point of a run that archives: whatever was deleted by then is restored.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bson::{DateTime, RawDocumentBuf, doc};
 
+use crate::core::policy::Compression;
 use crate::core::policy::namespace::Namespace;
-use crate::core::policy::{ArchiveTo, Compression};
 use crate::shell::archive::directory::{self, Leftover};
 use crate::shell::archive::disk::Disk;
 use crate::shell::archive::reader;
@@ -18,6 +19,34 @@ const DIRECTORY: &str = "/backups";
 
 /// The documents of each namespace.
 pub(crate) type Documents = BTreeMap<String, BTreeSet<Vec<u8>>>;
+
+/// Documents of several collections, in the order in which they are archived.
+pub(crate) const PARTS: [(Names, Compression, Range<i32>); 6] = [
+    (("a", "c"), Compression::Zstd, 0..3),
+    (("a", "c"), Compression::Zstd, 3..5),
+    (("a", "d"), Compression::Gzip, 0..2),
+    (("a", "c"), Compression::Zstd, 5..6),
+    (("b", "c"), Compression::Zstd, 0..4),
+    (("a", "d"), Compression::Gzip, 2..3),
+];
+
+/// Names of a database and a collection.
+type Names = (&'static str, &'static str);
+
+/// Archives documents as a sweep does before it deletes them. Returns them.
+pub(crate) fn archive(
+    archive: &Archive,
+    (database, collection): Names,
+    compression: Compression,
+    ids: Range<i32>,
+) -> Result<Vec<Vec<u8>>, String> {
+    let namespace = Namespace { database: database.into(), collection: collection.into() };
+    let metadata = "{\"collectionName\":\"c\"}";
+    let file = archive.begin(&namespace, compression, metadata, false).map_err(|cause| cause.to_string())?;
+    let documents: Vec<_> = ids.map(|id| RawDocumentBuf::try_from(&doc! { "_id": id, "p": "x".repeat(9) }).unwrap()).collect();
+    file.try_lock().unwrap().append("rule", documents.iter().map(|document| document.as_bytes()))?;
+    Ok(documents.into_iter().map(RawDocumentBuf::into_bytes).collect())
+}
 
 /// A run that archives, and what it may delete from each point on.
 pub(crate) struct Run {
@@ -36,34 +65,17 @@ impl Run {
     }
 
     /// Archives documents as a sweep does before it deletes them.
-    fn archive(
-        &mut self,
-        (database, collection): (&str, &str),
-        compression: Compression,
-        ids: std::ops::Range<i32>,
-    ) -> Result<(), String> {
-        let namespace = Namespace { database: database.into(), collection: collection.into() };
-        let to = ArchiveTo { directory: DIRECTORY.into(), compression };
-        let file = self.archive.begin(&namespace, &to, "{\"collectionName\":\"c\"}", false).map_err(|cause| cause.to_string())?;
-        let documents: Vec<_> =
-            ids.map(|id| RawDocumentBuf::try_from(&doc! { "_id": id, "p": "x".repeat(9) }).unwrap()).collect();
-        file.try_lock().unwrap().append("rule", documents.iter().map(|document| document.as_bytes()))?;
+    fn archive(&mut self, (database, collection): Names, compression: Compression, ids: Range<i32>) -> Result<(), String> {
+        let documents = archive(&self.archive, (database, collection), compression, ids)?;
         let mut safe = self.safe.last().unwrap().1.clone();
-        safe.entry(namespace.to_string()).or_default().extend(documents.into_iter().map(RawDocumentBuf::into_bytes));
+        safe.entry(format!("{database}.{collection}")).or_default().extend(documents);
         self.safe.push((self.disk.recorded(), safe));
         Ok(())
     }
 
     /// Archives documents of several collections, and ends. Goes on after a failure, as other rules do.
     pub(crate) fn ended(mut self) -> Self {
-        for (names, compression, ids) in [
-            (("a", "c"), Compression::Zstd, 0..3),
-            (("a", "c"), Compression::Zstd, 3..5),
-            (("a", "d"), Compression::Gzip, 0..2),
-            (("a", "c"), Compression::Zstd, 5..6),
-            (("b", "c"), Compression::Zstd, 0..4),
-            (("a", "d"), Compression::Gzip, 2..3),
-        ] {
+        for (names, compression, ids) in PARTS {
             // A part that could not be written is not deleted.
             let _ = self.archive(names, compression, ids);
         }
@@ -88,7 +100,12 @@ pub(crate) struct Read {
 
 /// Reads everything that a restore would insert.
 pub(crate) fn read(disk: &SimulatedDisk, run: &Path) -> Result<Read, String> {
-    let stored = reader::open(Arc::new(disk.clone()), run)?;
+    read_on(Arc::new(disk.clone()), run)
+}
+
+/// Reads everything that a restore would insert from any disk.
+pub(crate) fn read_on(disk: Arc<dyn Disk>, run: &Path) -> Result<Read, String> {
+    let stored = reader::open(disk, run)?;
     let mut read = Read { documents: Documents::new(), left: stored.losses, is_damaged: !stored.strays.is_empty() };
     read.left.extend(stored.strays.iter().map(|file| format!("stray {file}")));
     for file in stored.files {

@@ -14,7 +14,7 @@ use super::reading::{read, read_ids};
 use super::send::{self, Sent};
 use crate::core::plan::Selection;
 use crate::core::plan::outcome::Archived;
-use crate::core::policy::ArchiveTo;
+use crate::core::policy::Compression;
 use crate::shell::archive::blocking;
 use crate::shell::archive::writer::{Archive, ArchiveFile};
 use crate::shell::server::delete::DeleteError;
@@ -35,7 +35,7 @@ const MAX_PART_BYTES: usize = 2 * PART_BYTES;
 /// The archive of one rule.
 pub(crate) struct RuleArchive {
     pub archive: Arc<Archive>,
-    pub to: ArchiveTo,
+    pub compression: Compression,
     /// The name of the rule in the archive's records.
     pub rule: String,
 }
@@ -199,7 +199,7 @@ async fn archive_part(
 /// Returns the archive file of the rule's namespace, which is begun if necessary; `None` if the sweep ended before.
 async fn file(sweep: &RuleSweep, archive: &RuleArchive) -> Result<Option<Arc<tokio::sync::Mutex<ArchiveFile>>>, String> {
     let Selection { namespace, uuid, .. } = &sweep.rule.selection;
-    let (of_run, namespace, to) = (archive.archive.clone(), namespace.clone(), archive.to.clone());
+    let (of_run, namespace, compression) = (archive.archive.clone(), namespace.clone(), archive.compression);
     if let Some(file) = of_run.file(&namespace) {
         return Ok(Some(file));
     }
@@ -208,7 +208,7 @@ async fn file(sweep: &RuleSweep, archive: &RuleArchive) -> Result<Option<Arc<tok
     let of_children = sweep.is_of_children;
     let begun = blocking(move || {
         let path = of_run.path().display().to_string();
-        of_run.begin(&namespace, &to, &metadata, of_children).map_err(|cause| format!("archiving to `{path}`: {cause}"))
+        of_run.begin(&namespace, compression, &metadata, of_children).map_err(|cause| format!("archiving to `{path}`: {cause}"))
     });
     begun.await.map(Some)
 }

@@ -21,7 +21,7 @@ use crate::core::pace::rate::RateLimit;
 use crate::core::plan::SweepRule;
 use crate::core::plan::findings::GoesBy;
 use crate::core::policy::RunLimits;
-use crate::core::policy::{ArchiveTo, Compression};
+use crate::core::policy::Compression;
 use crate::shell::archive::writer::Archive;
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::Deployment;
@@ -200,7 +200,7 @@ async fn documents_are_found_before_they_go_where_they_are_archived_and_only_a_s
         let archive = || {
             let disk = Arc::new(SimulatedDisk::with_directory(Path::new("/")));
             let archive = Arc::new(Archive::on(disk, Path::new("/"), "run", DateTime::from_millis(0)));
-            RuleArchive { archive, to: ArchiveTo { directory: "/".into(), compression: Compression::Zstd }, rule: "rule".into() }
+            RuleArchive { archive, compression: Compression::Zstd, rule: "rule".into() }
         };
         let mut sweep = sweep::sweep(&script, 100, &Leases::default(), has_archive.then(archive));
         sweep.rule.selection.shard_key = shard_key.iter().map(|field| (*field).to_owned()).collect();

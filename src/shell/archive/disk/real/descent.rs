@@ -179,8 +179,8 @@ mod tests {
         let on_the_way = format!("`{}` {A_LINK}", place.at("a/elsewhere").display());
         assert_eq!(why(disk.create(&place.at("a/elsewhere/new"))), on_the_way);
         assert_eq!(why(disk.create_directory(&place.at("a/elsewhere/new"))), on_the_way);
-        assert_eq!(why(disk.rename(&place.at("a/db/file"), &place.at("a/elsewhere/file"))), on_the_way);
-        assert_eq!(why(disk.rename(&place.at("a/elsewhere/file"), &place.at("a/db/file"))), on_the_way);
+        assert_eq!(why(disk.publish(&place.at("a/elsewhere/file"), &place.at("a/db/file"), b"x")), on_the_way);
+        assert_eq!(why(disk.publish(&place.at("a/db/file"), &place.at("a/elsewhere/new"), b"x")), on_the_way);
         assert_eq!(disk.create(&place.at("a/new")).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(disk.create_directory(&place.at("a/new")).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
         // A file that is moved and leads back by a link is not where it was.

@@ -32,8 +32,7 @@ impl Case {
         let script = Script::new([options, End, indexes, End].into_iter().chain(answers));
         let disk = Arc::new(SimulatedDisk::with_directory(Path::new("/")));
         let archive = Arc::new(Archive::on(disk, Path::new("/"), "run", DateTime::from_millis(0)));
-        let to = ArchiveTo { directory: "/".into(), compression: Compression::Zstd };
-        let archive = RuleArchive { archive, to, rule: "rule".into() };
+        let archive = RuleArchive { archive, compression: Compression::Zstd, rule: "rule".into() };
         let sweep = sweep::sweep(&script, average_bytes, &Leases::default(), Some(archive));
         Self { script, sweep }
     }

@@ -1,0 +1,187 @@
+//! A bucket of S3, Azure Blob Storage or Google Cloud Storage.
+
+use std::error::Error;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::aws::{AmazonS3Builder, Checksum};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::path::Path;
+use object_store::{ClientOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use tokio::runtime::Handle;
+
+use super::{ObjectEntry, ObjectName, Objects};
+use crate::core::policy::{BucketUrl, StorageService};
+
+/// Maximum time of one request: enough for 16 MB over a slow connection.
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
+
+/// Time within which a request that failed is sent again.
+const MAX_RETRY_TIME: Duration = Duration::from_secs(60);
+
+/// A bucket, as its service's interface over HTTP shows it.
+pub(super) struct RemoteObjects {
+    store: Arc<dyn ObjectStore>,
+    runtime: Handle,
+}
+
+impl RemoteObjects {
+    /// Returns a bucket. Its credentials come from the environment, under the names that the tools of the service use.
+    ///
+    /// Errors: the environment lacks something, or has something that is not understood.
+    pub(super) fn new(url: &BucketUrl) -> Result<Self, String> {
+        // The library of TLS asks for one implementation of cryptography for all; the driver's is taken, unless there is one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let options = ClientOptions::new().with_timeout(MAX_REQUEST_TIME);
+        let retry = RetryConfig { retry_timeout: MAX_RETRY_TIME, ..RetryConfig::default() };
+        let store: Result<Arc<dyn ObjectStore>, _> = match url.service {
+            StorageService::S3 => AmazonS3Builder::from_env()
+                .with_bucket_name(&url.bucket)
+                // The service compares it, and a bucket with object lock takes no object without one (Amazon S3, "PutObject").
+                .with_checksum_algorithm(Checksum::SHA256)
+                .with_client_options(options)
+                .with_retry(retry)
+                .build()
+                .map(|store| Arc::new(store) as _),
+            StorageService::AzureBlob => MicrosoftAzureBuilder::from_env()
+                .with_container_name(&url.bucket)
+                .with_client_options(options)
+                .with_retry(retry)
+                .build()
+                .map(|store| Arc::new(store) as _),
+            StorageService::GoogleCloudStorage => GoogleCloudStorageBuilder::from_env()
+                .with_bucket_name(&url.bucket)
+                .with_client_options(options)
+                .with_retry(retry)
+                .build()
+                .map(|store| Arc::new(store) as _),
+        };
+        Ok(Self { store: store.map_err(|cause| why(&cause))?, runtime: Handle::current() })
+    }
+
+    /// Waits for a request.
+    fn wait<T>(&self, request: impl Future<Output = object_store::Result<T>>) -> io::Result<T> {
+        self.runtime.block_on(request).map_err(|cause| {
+            let kind = match cause {
+                object_store::Error::NotFound { .. } if !has_no_bucket(&cause) => ErrorKind::NotFound,
+                _ => ErrorKind::Other,
+            };
+            io::Error::new(kind, why(&cause))
+        })
+    }
+}
+
+impl Objects for RemoteObjects {
+    fn put(&self, name: &str, bytes: Bytes) -> io::Result<()> {
+        let name = path(name)?;
+        self.wait(self.store.put(&name, bytes.into())).map(drop)
+    }
+
+    fn get(&self, name: &str) -> io::Result<Bytes> {
+        let name = path(name)?;
+        self.wait(async { self.store.get(&name).await?.bytes().await })
+    }
+
+    fn get_range(&self, name: &str, offset: u64, length: u64) -> io::Result<Bytes> {
+        let name = path(name)?;
+        self.wait(self.store.get_range(&name, offset..offset + length))
+    }
+
+    fn size(&self, name: &str) -> io::Result<u64> {
+        let name = path(name)?;
+        Ok(self.wait(self.store.head(&name))?.size)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<ObjectEntry>> {
+        let folder = path(folder)?;
+        let objects: Vec<ObjectMeta> = self.wait(self.store.list(Some(&folder)).try_collect())?;
+        let entry = |object: ObjectMeta| ObjectEntry { name: object.location.into(), size: object.size };
+        let mut entries: Vec<ObjectEntry> = objects.into_iter().map(entry).collect();
+        entries.sort();
+        Ok(entries)
+    }
+
+    fn names(&self, folder: &str) -> io::Result<Vec<ObjectName>> {
+        let folder = path(folder)?;
+        let listed = self.wait(self.store.list_with_delimiter(Some(&folder)))?;
+        let folders = listed.common_prefixes.iter().map(|path| (path, true));
+        let all = folders.chain(listed.objects.iter().map(|object| (&object.location, false)));
+        let name = |(path, is_folder): (&Path, bool)| Some(ObjectName { name: path.filename()?.to_owned(), is_folder });
+        let mut names: Vec<ObjectName> = all.filter_map(name).collect();
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// Returns the path of an object or a folder, without changing a character.
+fn path(name: &str) -> io::Result<Path> {
+    Path::parse(name).map_err(|cause| io::Error::other(format!("no object can have this name: {cause}")))
+}
+
+/// Whether a store has no bucket of the name.
+fn has_no_bucket(cause: &object_store::Error) -> bool {
+    let text = deepest(cause);
+    ["NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist"].iter().any(|part| text.contains(part))
+}
+
+/// Returns an error in words.
+fn why(cause: &object_store::Error) -> String {
+    use object_store::Error as E;
+    let said = said(&deepest(cause));
+    match cause {
+        E::NotFound { .. } if has_no_bucket(cause) => format!("the bucket does not exist ({said})"),
+        E::NotFound { .. } => format!("the store has no such object ({said})"),
+        E::Unauthenticated { .. } => format!("the store does not accept the credentials of the environment ({said})"),
+        E::PermissionDenied { .. } => {
+            format!("the store does not allow it ({said}); the credentials need to list, read and write the objects below the prefix")
+        }
+        _ => said,
+    }
+}
+
+/// Returns the text of the cause of an error that has no other cause.
+fn deepest(cause: &object_store::Error) -> String {
+    let mut cause: &dyn Error = cause;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// Returns what a store said: code and message of an answer in XML, or its text in one line. Without the parameters of URLs,
+/// which may be signatures.
+fn said(text: &str) -> String {
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once(&format!("</{name}>"))?.0.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let Some(code) = element("Code") else {
+        let words = text.split_whitespace().map(|word| match word.split_once('?') {
+            Some((url, _)) if url.contains("://") => url,
+            _ => word,
+        });
+        return words.collect::<Vec<_>>().join(" ");
+    };
+    match element("Message") {
+        Some(message) => format!("{code}: {}", message.trim_end_matches('.')),
+        None => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_said_by_its_code_and_message_and_without_signatures() {
+        let xml = "<?xml version=\"1.0\"?>\n<Error><Code>SlowDown</Code><Message>Please reduce\n your rate.</Message></Error>";
+        assert_eq!(said(xml), "SlowDown: Please reduce your rate");
+        assert_eq!(said("<Error><Code>Busy</Code></Error>"), "Busy");
+        assert_eq!(said("error for url (https://a/b?sig=secret) in\n2 s"), "error for url (https://a/b in 2 s");
+        assert_eq!(said("what? nothing"), "what? nothing");
+    }
+}
