@@ -27,6 +27,10 @@ mod audit {
     mod why;
 }
 
+mod bucket {
+    mod sweeps;
+}
+
 mod children {
     mod archived;
     mod crashes;

@@ -11,7 +11,7 @@ use mongodb::bson::raw::{CStr, RawBson, cstr};
 use mongodb::bson::{RawDocumentBuf, Timestamp, doc};
 use ttl_sweeper::core::flavor::Flavor;
 use ttl_sweeper::core::policy::namespace::Namespace;
-use ttl_sweeper::core::policy::{ArchiveTo, Compression};
+use ttl_sweeper::core::policy::Compression;
 use ttl_sweeper::shell::archive::seal::Seal;
 use ttl_sweeper::shell::archive::writer::Archive;
 
@@ -186,8 +186,7 @@ async fn a_document_with_a_name_twice_is_put_in_the_place_of_another() {
     // A sweep never archives documents with a duplicate field name, so the archive is written here.
     let archive = Archive::new(&directory(&case), "11111111-1111-1111-1111-111111111111", days(-1));
     let namespace = Namespace { database: case.db.name().into(), collection: "c".into() };
-    let to = ArchiveTo { directory: directory(&case), compression: Compression::Zstd };
-    let file = archive.begin(&namespace, &to, "{}", false).unwrap();
+    let file = archive.begin(&namespace, Compression::Zstd, "{}", false).unwrap();
     file.lock().await.append("DB.c", documents.iter().map(|document| document.as_bytes())).unwrap();
     drop(file);
     archive.end(Vec::new()).unwrap();

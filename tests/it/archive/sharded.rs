@@ -13,7 +13,7 @@ use crate::support::sweeper::Ran;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, Timestamp, doc};
 use serde_json::Value;
 use ttl_sweeper::core::policy::namespace::Namespace;
-use ttl_sweeper::core::policy::{ArchiveTo, Compression};
+use ttl_sweeper::core::policy::Compression;
 use ttl_sweeper::shell::archive::writer::Archive;
 
 /// Number of `_id`s that two expired documents share.
@@ -178,10 +178,9 @@ fn id(bytes: &[u8]) -> i32 {
 async fn written(sharded: Sharded, documents: &[RawDocumentBuf]) -> Swept {
     let cluster = Cluster::new().await;
     cluster.shard("c", sharded).await;
-    let to = ArchiveTo { directory: directory(&cluster.case), compression: Compression::Zstd };
-    let archive = Archive::new(&to.directory, "11111111-1111-1111-1111-111111111111", days(-1));
+    let archive = Archive::new(&directory(&cluster.case), "11111111-1111-1111-1111-111111111111", days(-1));
     let namespace = Namespace { database: cluster.case.db.name().into(), collection: "c".into() };
-    let file = archive.begin(&namespace, &to, "{}", false).unwrap();
+    let file = archive.begin(&namespace, Compression::Zstd, "{}", false).unwrap();
     file.lock().await.append("DB.c", documents.iter().map(|document| document.as_bytes())).unwrap();
     drop(file);
     archive.end(Vec::new()).unwrap();

@@ -54,7 +54,7 @@ fn the_example_is_valid_and_means_what_it_says() {
     assert_eq!(policy.rules[2].expire_after_seconds, None);
     assert_eq!(policy.rules[3].date_format, Some(DateFormat::EpochMillis));
     assert_eq!(policy.rules[4].date_format, Some(DateFormat::Iso8601));
-    assert_eq!(policy.rules[3].archive.as_ref().unwrap().directory.to_str(), Some("/backups/ttl"));
+    assert_eq!(policy.rules[3].archive.as_ref().unwrap().place.path().to_str(), Some("/backups/ttl"));
 }
 
 #[test]

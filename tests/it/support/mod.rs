@@ -18,6 +18,7 @@ pub(crate) mod proxied;
 pub(crate) mod proxy;
 pub(crate) mod reference;
 pub(crate) mod replica_set;
+pub(crate) mod s3;
 pub(crate) mod said;
 pub(crate) mod server;
 pub(crate) mod shim;

@@ -11,14 +11,11 @@ use object_store::aws::{AmazonS3Builder, Checksum};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
-use object_store::{ClientOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
 use tokio::runtime::Handle;
 
 use super::{ObjectEntry, ObjectName, Objects};
 use crate::core::policy::{BucketUrl, StorageService};
-
-/// Maximum time of one request: enough for 16 MB over a slow connection.
-const MAX_REQUEST_TIME: Duration = Duration::from_secs(60);
 
 /// Time within which a request that failed is sent again.
 const MAX_RETRY_TIME: Duration = Duration::from_secs(60);
@@ -36,26 +33,22 @@ impl RemoteObjects {
     pub(super) fn new(url: &BucketUrl) -> Result<Self, String> {
         // The library of TLS asks for one implementation of cryptography for all; the driver's is taken, unless there is one.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let options = ClientOptions::new().with_timeout(MAX_REQUEST_TIME);
         let retry = RetryConfig { retry_timeout: MAX_RETRY_TIME, ..RetryConfig::default() };
         let store: Result<Arc<dyn ObjectStore>, _> = match url.service {
             StorageService::S3 => AmazonS3Builder::from_env()
                 .with_bucket_name(&url.bucket)
                 // The service compares it, and a bucket with object lock takes no object without one (Amazon S3, "PutObject").
                 .with_checksum_algorithm(Checksum::SHA256)
-                .with_client_options(options)
                 .with_retry(retry)
                 .build()
                 .map(|store| Arc::new(store) as _),
             StorageService::AzureBlob => MicrosoftAzureBuilder::from_env()
                 .with_container_name(&url.bucket)
-                .with_client_options(options)
                 .with_retry(retry)
                 .build()
                 .map(|store| Arc::new(store) as _),
             StorageService::GoogleCloudStorage => GoogleCloudStorageBuilder::from_env()
                 .with_bucket_name(&url.bucket)
-                .with_client_options(options)
                 .with_retry(retry)
                 .build()
                 .map(|store| Arc::new(store) as _),
