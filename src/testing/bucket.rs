@@ -133,18 +133,19 @@ impl Objects for SimulatedBucket {
         }
     }
 
-    fn get(&self, name: &str) -> io::Result<Bytes> {
-        self.read(|objects| objects.get(name).cloned().ok_or(ErrorKind::NotFound.into()))
+    fn get(&self, names: &[&str]) -> io::Result<Vec<Bytes>> {
+        let get = |name: &&str| self.read(|objects| objects.get(*name).cloned().ok_or(ErrorKind::NotFound.into()));
+        names.iter().map(get).collect()
     }
 
     fn get_range(&self, name: &str, offset: u64, length: u64) -> io::Result<Bytes> {
-        let bytes = self.get(name)?;
+        let bytes = self.get(&[name])?.remove(0);
         let range = usize::try_from(offset).unwrap()..usize::try_from(offset + length).unwrap();
         if range.end <= bytes.len() { Ok(bytes.slice(range)) } else { Err(ErrorKind::UnexpectedEof.into()) }
     }
 
     fn size(&self, name: &str) -> io::Result<u64> {
-        self.get(name).map(|bytes| bytes.len() as u64)
+        self.get(&[name]).map(|bytes| bytes[0].len() as u64)
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<ObjectEntry>> {

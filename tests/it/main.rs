@@ -28,6 +28,7 @@ mod audit {
 }
 
 mod bucket {
+    mod faults;
     mod sweeps;
 }
 

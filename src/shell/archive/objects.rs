@@ -17,8 +17,8 @@ pub trait Objects: Send + Sync {
     /// Errors: the store did not acknowledge it. It may be there nevertheless, or appear later.
     fn put(&self, name: &str, bytes: Bytes) -> io::Result<()>;
 
-    /// Reads a whole object.
-    fn get(&self, name: &str) -> io::Result<Bytes>;
+    /// Reads whole objects, several at the same time.
+    fn get(&self, names: &[&str]) -> io::Result<Vec<Bytes>>;
 
     /// Reads a part of an object that is not empty.
     fn get_range(&self, name: &str, offset: u64, length: u64) -> io::Result<Bytes>;

@@ -4,6 +4,7 @@
 //! What was not synced is not in the bucket. No object is ever removed or replaced.
 
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,8 +23,11 @@ const DIGITS: usize = 8;
 /// Bytes of a journal that are put into the bucket before it is synced.
 const MAX_JOURNAL_BYTES: usize = 4 * 1024 * 1024;
 
-/// Maximum size of a part that is read as a whole, and kept until another one is read. No segment is larger.
-const MAX_KEPT_PART: u64 = 40 * 1024 * 1024;
+/// Maximum size of a part that is read as a whole. No segment is larger.
+const MAX_WHOLE_PART: u64 = 40 * 1024 * 1024;
+
+/// Maximum number of parts that are read at a time, and their size above which no further one is read.
+const MAX_AHEAD: (usize, u64) = (32, 8 * 1024 * 1024);
 
 /// The objects below a URL.
 pub(crate) struct BucketDisk {
@@ -117,7 +121,7 @@ impl Disk for BucketDisk {
             true => vec![ObjectEntry { size: objects.size(&name)?, name }],
             false => parts,
         };
-        Ok(Box::new(BucketReader { objects, parts, kept: Mutex::new(None) }))
+        Ok(Box::new(BucketReader { objects, parts, kept: Mutex::default() }))
     }
 
     fn entries(&self, directory: &Path) -> io::Result<Vec<DirEntry>> {
@@ -156,7 +160,7 @@ fn put(objects: &dyn Objects, name: &str, bytes: Bytes) -> io::Result<()> {
     let compared = |cause: &dyn std::fmt::Display| io::Error::other(format!("reading the object `{name}` back: {cause}"));
     let is_same = match bytes.is_empty() {
         true => objects.size(name).map_err(|cause| compared(&cause))? == 0,
-        false => objects.get(name).map_err(|cause| compared(&cause))? == bytes,
+        false => objects.get(&[name]).map_err(|cause| compared(&cause))? == [bytes],
     };
     if is_same { Ok(()) } else { Err(compared(&"it has other bytes than were written")) }
 }
@@ -248,35 +252,62 @@ struct BucketReader {
     objects: Arc<dyn Objects>,
     /// In the order of the file.
     parts: Vec<ObjectEntry>,
-    /// The part that was read last, by its number.
-    kept: Mutex<Option<(usize, Bytes)>>,
+    kept: Mutex<Kept>,
+}
+
+/// Parts that were read last, in the order of the file.
+#[derive(Default)]
+struct Kept {
+    first: usize,
+    parts: Vec<Bytes>,
+    /// The number of the part that was asked for last.
+    last: Option<usize>,
 }
 
 impl BucketReader {
     /// Reads some bytes of one part.
     fn read_part(&self, number: usize, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let ObjectEntry { name, size } = &self.parts[number];
-        let fits = |bytes: &Bytes, size: u64| match bytes.len() as u64 == size {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("the object `{name}` has another size than the list of objects says"))),
-        };
-        if *size > MAX_KEPT_PART {
-            let length = buffer.len() as u64;
-            let bytes = self.objects.get_range(name, offset, length)?;
-            fits(&bytes, length)?;
+        let other_size = || io::Error::other(format!("the object `{name}` has another size than the list of objects says"));
+        if *size > MAX_WHOLE_PART {
+            let bytes = self.objects.get_range(name, offset, buffer.len() as u64)?;
+            if bytes.len() != buffer.len() {
+                return Err(other_size());
+            }
             buffer.copy_from_slice(&bytes);
             return Ok(());
         }
         let mut kept = self.kept.lock();
-        let bytes = match kept.take() {
-            Some((kept, bytes)) if kept == number => bytes,
-            _ => self.objects.get(name)?,
-        };
-        fits(&bytes, *size)?;
+        let before = kept.last.replace(number);
+        if !(kept.first..kept.first + kept.parts.len()).contains(&number) {
+            let wanted = self.ahead(number, before);
+            // The earlier ones go first, so that both are not in memory.
+            (kept.first, kept.parts) = (wanted.start, Vec::new());
+            let names: Vec<&str> = self.parts[wanted].iter().map(|part| part.name.as_str()).collect();
+            kept.parts = self.objects.get(&names)?;
+        }
+        let bytes = kept.parts.get(number - kept.first).filter(|bytes| bytes.len() as u64 == *size).ok_or_else(other_size)?;
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
         buffer.copy_from_slice(&bytes[offset..offset + buffer.len()]);
-        *kept = Some((number, bytes));
         Ok(())
+    }
+
+    /// Returns the parts to read together with one, in the direction in which the file is read.
+    fn ahead(&self, number: usize, before: Option<usize>) -> Range<usize> {
+        let mut size = 0;
+        let fits = |part: &&ObjectEntry| {
+            size += part.size;
+            size <= MAX_AHEAD.1
+        };
+        match before {
+            Some(before) if before + 1 == number => {
+                number..number + self.parts[number..].iter().take(MAX_AHEAD.0).take_while(fits).count().max(1)
+            }
+            Some(before) if before == number + 1 => {
+                number + 1 - self.parts[..=number].iter().rev().take(MAX_AHEAD.0).take_while(fits).count().max(1)..number + 1
+            }
+            _ => number..number + 1,
+        }
     }
 }
 

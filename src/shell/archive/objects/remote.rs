@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::aws::{AmazonS3Builder, Checksum};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -16,6 +16,9 @@ use tokio::runtime::Handle;
 
 use super::{ObjectEntry, ObjectName, Objects};
 use crate::core::policy::{BucketUrl, StorageService};
+
+/// Number of objects that are read at the same time.
+const AT_ONCE: usize = 16;
 
 /// Time within which a request that failed is sent again.
 const MAX_RETRY_TIME: Duration = Duration::from_secs(60);
@@ -60,7 +63,7 @@ impl RemoteObjects {
     fn wait<T>(&self, request: impl Future<Output = object_store::Result<T>>) -> io::Result<T> {
         self.runtime.block_on(request).map_err(|cause| {
             let kind = match cause {
-                object_store::Error::NotFound { .. } if !has_no_bucket(&cause) => ErrorKind::NotFound,
+                object_store::Error::NotFound { .. } if !has_no_bucket(&deepest(&cause)) => ErrorKind::NotFound,
                 _ => ErrorKind::Other,
             };
             io::Error::new(kind, why(&cause))
@@ -74,9 +77,10 @@ impl Objects for RemoteObjects {
         self.wait(self.store.put(&name, bytes.into())).map(drop)
     }
 
-    fn get(&self, name: &str) -> io::Result<Bytes> {
-        let name = path(name)?;
-        self.wait(async { self.store.get(&name).await?.bytes().await })
+    fn get(&self, names: &[&str]) -> io::Result<Vec<Bytes>> {
+        let names: Vec<Path> = names.iter().map(|name| path(name)).collect::<io::Result<_>>()?;
+        let got = names.iter().map(|name| async move { self.store.get(name).await?.bytes().await });
+        self.wait(stream::iter(got).buffered(AT_ONCE).try_collect())
     }
 
     fn get_range(&self, name: &str, offset: u64, length: u64) -> io::Result<Bytes> {
@@ -115,21 +119,28 @@ fn path(name: &str) -> io::Result<Path> {
     Path::parse(name).map_err(|cause| io::Error::other(format!("no object can have this name: {cause}")))
 }
 
-/// Whether a store has no bucket of the name.
-fn has_no_bucket(cause: &object_store::Error) -> bool {
-    let text = deepest(cause);
-    ["NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist"].iter().any(|part| text.contains(part))
+/// Whether a store says that it has no bucket of the name.
+///
+/// Source: Amazon S3, "Error responses"; Azure, "Blob Storage error codes"; Google, "HTTP status and error codes for XML".
+fn has_no_bucket(text: &str) -> bool {
+    ["NoSuchBucket", "ContainerNotFound"].iter().any(|code| text.contains(code))
+}
+
+/// Whether a store says that the credentials do not suffice, for a listing of which the library does not tell it. Sources: the same.
+fn is_denied(text: &str) -> bool {
+    ["<Code>AccessDenied<", "<Code>AuthorizationPermissionMismatch<", "<Code>AuthorizationFailure<"].iter().any(|code| text.contains(code))
 }
 
 /// Returns an error in words.
 fn why(cause: &object_store::Error) -> String {
     use object_store::Error as E;
-    let said = said(&deepest(cause));
+    let text = deepest(cause);
+    let said = said(&text);
     match cause {
-        E::NotFound { .. } if has_no_bucket(cause) => format!("the bucket does not exist ({said})"),
+        _ if has_no_bucket(&text) => format!("the bucket does not exist ({said})"),
         E::NotFound { .. } => format!("the store has no such object ({said})"),
         E::Unauthenticated { .. } => format!("the store does not accept the credentials of the environment ({said})"),
-        E::PermissionDenied { .. } => {
+        _ if is_denied(&text) || matches!(cause, E::PermissionDenied { .. }) => {
             format!("the store does not allow it ({said}); the credentials need to list, read and write the objects below the prefix")
         }
         _ => said,
