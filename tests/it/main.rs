@@ -28,6 +28,7 @@ mod audit {
 }
 
 mod bucket {
+    mod azure;
     mod faults;
     mod sweeps;
 }

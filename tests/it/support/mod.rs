@@ -1,6 +1,7 @@
 //! Support shared by the server tests: a real mongod, and the real `sweeper` as a process.
 pub(crate) mod archives;
 pub(crate) mod audit;
+pub(crate) mod azurite;
 pub(crate) mod big;
 pub(crate) mod cluster;
 pub(crate) mod corpus;

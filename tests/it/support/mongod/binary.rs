@@ -60,7 +60,7 @@ fn fetch(cache: &Path, binary: &Path) {
 
 /// Returns the build directory of this program. Cargo marks a build directory that it has created, and puts programs into
 /// `PROFILE/deps` and `PROFILE/examples` of every build directory.
-fn target_dir() -> PathBuf {
+pub(crate) fn target_dir() -> PathBuf {
     let program = std::env::current_exe().expect("the path of this program");
     let marked = program.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
     let target = marked.or_else(|| {

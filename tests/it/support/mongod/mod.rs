@@ -1,7 +1,7 @@
 //! A real mongod for a test, the demo or a benchmark. Server tests are never skipped: without a mongod they fail and explain what
 //! to do.
 
-mod binary;
+pub(crate) mod binary;
 mod data;
 
 use std::collections::BTreeSet;
