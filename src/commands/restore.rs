@@ -58,8 +58,7 @@ pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> a
     let (uri, flavor, expect) = load::target(options)?;
     let output = output.open()?;
     let stop = Stop::listen()?;
-    let (stored, parts) =
-        stop.or_fail("nothing was inserted", verify(options, args, disk::below(&args.archive))).await?;
+    let (stored, parts) = stop.or_fail("nothing was inserted", verify(options, args, disk::below(&args.archive))).await?;
     let connected = async {
         let mut deployment = connect::connect(&uri.with_password(&stop).await?, flavor, id).await?;
         prepare::find_part(&mut deployment, "nothing was inserted").await?;

@@ -30,8 +30,7 @@ pub(crate) enum BucketFault {
 }
 
 impl BucketFault {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Nothing, Self::Unacknowledged, Self::Late, Self::Damaged, Self::Forgotten];
+    pub(crate) const ALL: [Self; 5] = [Self::Nothing, Self::Unacknowledged, Self::Late, Self::Damaged, Self::Forgotten];
 }
 
 #[derive(Default)]
@@ -57,8 +56,8 @@ impl SimulatedBucket {
 
     /// Returns the bucket as it was after so many objects.
     pub(crate) fn at(&self, point: usize) -> Self {
-        let objects = self.0.lock().record[..point].iter().cloned().collect();
-        Self(Arc::new(Mutex::new(State { objects, ..State::default() })))
+        let record = self.0.lock().record[..point].to_vec();
+        Self(Arc::new(Mutex::new(State { objects: record.iter().cloned().collect(), record, ..State::default() })))
     }
 
     /// Lets some requests fail, after `after` others.
@@ -122,7 +121,8 @@ impl Objects for SimulatedBucket {
             Some(BucketFault::Nothing | BucketFault::Forgotten) => {}
             Some(BucketFault::Late) => state.late.push((name.to_owned(), bytes)),
             Some(BucketFault::Damaged) => {
-                let flipped: Vec<u8> = bytes.iter().enumerate().map(|(at, byte)| if at == 3 { byte ^ 1 } else { *byte }).collect();
+                let flipped: Vec<u8> =
+                    bytes.iter().enumerate().map(|(at, byte)| if at == 3 { byte ^ 1 } else { *byte }).collect();
                 state.put(name, flipped.into());
             }
             Some(BucketFault::Unacknowledged) | None => state.put(name, bytes),

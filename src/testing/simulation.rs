@@ -162,6 +162,7 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
     scenario.put_back(seed);
     scenario.move_away(seed);
     scenario.renew(seed);
+    scenario.put_in_buckets(seed);
     scenario.read_again(seed);
     trace.step(seed, || format!("{scenario:#?}\n{}", scenario.policy(&Edition::whole(&scenario))));
     let judge = Judge::new(&scenario, trace);

@@ -7,7 +7,7 @@ use server_model::{Deletion, Model, Observer};
 
 use super::*;
 use crate::base::watch;
-use crate::core::policy::{Compression};
+use crate::core::policy::Compression;
 use crate::shell::archive::writer::Archive;
 use crate::testing::disk::SimulatedDisk;
 use crate::testing::model::Client;

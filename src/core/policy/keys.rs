@@ -15,7 +15,9 @@ use super::mapping::Mapping;
 use super::namespace::{Namespace, NamespacePattern};
 use super::nested::{Any, Collation, Filter, Items, Nested, OneOrMore, Rules};
 use super::window::{self, Window};
-use super::{ArchivePlace, ArchiveTo, BucketUrl, Child, Compression, Connection, DateFormat, Expect, Order, RunLimits, duration, strings};
+use super::{
+    ArchivePlace, ArchiveTo, BucketUrl, Child, Compression, Connection, DateFormat, Expect, Order, RunLimits, duration, strings,
+};
 use crate::core::flavor::Flavor;
 
 /// Declares keys and the list that holds all of them.
@@ -324,11 +326,11 @@ keys! {
 keys! {
     IN_ARCHIVE:
 
-    DIRECTORY: Key<Text<PathBuf>> = Key::new("directory", Text::new("a path", r"^[^\u0000]+$", strings::parse_directory),
+    DIRECTORY: Key<Text<PathBuf>> = Key::new("directory", Text::new("a path", r"^(?!.*://)[^\u0000]+$", strings::parse_directory),
         "A directory that exists; each run creates its own in it.")
         .examples(&["/backups/ttl", "${BACKUPS:-/var/backups}/ttl"]);
 
-    URL: Key<Text<BucketUrl>> = Key::new("url", Text::new("a URL", "^(s3|az|gs)://[A-Za-z0-9_-][A-Za-z0-9._-]*(/[^@?#]*)?$", BucketUrl::parse),
+    URL: Key<Text<BucketUrl>> = Key::new("url", Text::new("a URL", "^(s3|az|gs)://[A-Za-z0-9_-][A-Za-z0-9._-]*(/[^@?#/]+)*/?$", BucketUrl::parse),
         "In place of directory: a bucket of S3, Azure Blob Storage or Google Cloud Storage. Credentials come from the environment.")
         .examples(&["s3://bucket/ttl", "az://container/ttl", "gs://bucket/ttl"]);
 

@@ -1,5 +1,5 @@
-//! The disk that archives are written to and read from: the file system, a bucket, or in tests one that can be full, fail, and lose
-//! power. All functions block.
+//! The disk that archives are written to and read from: the file system, a bucket, or in tests one that can be full, fail, and
+//! lose power. All functions block.
 
 mod bucket;
 mod real;

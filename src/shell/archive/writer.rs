@@ -72,7 +72,13 @@ impl Archive {
 
     /// Begins the file of a namespace, if it was not begun yet. `metadata` is the text that mongodump writes next to the
     /// documents. `of_children` if they go with the documents of another namespace.
-    pub fn begin(&self, namespace: &Namespace, compression: Compression, metadata: &str, of_children: bool) -> io::Result<SharedFile> {
+    pub fn begin(
+        &self,
+        namespace: &Namespace,
+        compression: Compression,
+        metadata: &str,
+        of_children: bool,
+    ) -> io::Result<SharedFile> {
         let mut begun = self.begun.lock();
         let begun = match &mut *begun {
             Some(begun) => begun,

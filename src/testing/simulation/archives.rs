@@ -1,4 +1,4 @@
-//! The disks of the sweepers, and what a loss of power would leave of the archives on them.
+//! The disks and buckets of the sweepers, and what a loss of power would leave of the archives in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,9 +8,10 @@ use bson::{Document, RawDocumentBuf};
 use parking_lot::Mutex;
 
 use super::relations::name_of;
-use super::scenario::ARCHIVES;
-use crate::shell::archive::disk::Disk;
+use super::scenario::{ARCHIVES, Scenario};
+use crate::shell::archive::disk::{BucketDisk, Disk};
 use crate::shell::archive::reader;
+use crate::testing::bucket::{BucketFault, SimulatedBucket};
 use crate::testing::disk::{Fate, SimulatedDisk};
 
 /// The fates of bytes and names that were not synced.
@@ -22,22 +23,95 @@ type States = BTreeSet<(String, Vec<u8>)>;
 /// The last states of documents in an archive, by namespace and the name of the `_id`.
 pub(super) type LastStates = BTreeMap<(String, String), Document>;
 
-/// The disk of one sweeper.
-pub(super) struct SweeperDisk(Mutex<SimulatedDisk>);
+impl Scenario {
+    /// Lets the archives be in buckets, if the seed says so. What else the seed draws stays as it is.
+    pub(super) fn put_in_buckets(&mut self, seed: u64) {
+        let mut random = fastrand::Rng::with_seed(seed ^ 0x6275_636b_6574);
+        self.in_buckets = self.archives && random.bool();
+    }
+}
+
+/// The place of the archives of one sweeper.
+#[derive(Clone)]
+pub(super) enum Place {
+    Disk(SimulatedDisk),
+    Bucket(SimulatedBucket),
+}
+
+impl Place {
+    /// Returns the place as a disk.
+    pub(super) fn disk(&self) -> Arc<dyn Disk> {
+        match self {
+            Self::Disk(disk) => Arc::new(disk.clone()),
+            Self::Bucket(bucket) => Arc::new(BucketDisk::on(Path::new(ARCHIVES), "", Arc::new(bucket.clone()))),
+        }
+    }
+
+    /// Returns the number of changes so far.
+    fn recorded(&self) -> usize {
+        match self {
+            Self::Disk(disk) => disk.recorded(),
+            Self::Bucket(bucket) => bucket.recorded(),
+        }
+    }
+
+    /// Returns the place as it is; no request to a bucket fails.
+    fn untroubled(&self) -> Self {
+        match self {
+            Self::Disk(_) => self.clone(),
+            Self::Bucket(bucket) => Self::Bucket(bucket.at(bucket.recorded())),
+        }
+    }
+
+    /// Returns the place as a loss of power leaves it after so many changes: a bucket loses nothing.
+    fn after_power_loss(&self, point: usize, fate: impl FnMut(&Path) -> Fate) -> Self {
+        match self {
+            Self::Disk(disk) => Self::Disk(disk.after_power_loss(point, fate)),
+            Self::Bucket(bucket) => Self::Bucket(bucket.at(point)),
+        }
+    }
+}
+
+/// The disk or the bucket of one sweeper.
+pub(super) struct SweeperDisk(Mutex<Place>);
 
 impl SweeperDisk {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(SimulatedDisk::with_directory(Path::new(ARCHIVES)))))
+    pub(super) fn new(in_bucket: bool) -> Arc<Self> {
+        let place = match in_bucket {
+            false => Place::Disk(SimulatedDisk::with_directory(Path::new(ARCHIVES))),
+            true => Place::Bucket(SimulatedBucket::default()),
+        };
+        Arc::new(Self(Mutex::new(place)))
+    }
+
+    /// Leaves room for so many bytes; a bucket takes no more requests after a while.
+    pub(super) fn set_room(&self, bytes: usize) {
+        match self.get() {
+            Place::Disk(disk) => disk.set_room(Some(bytes)),
+            Place::Bucket(bucket) => bucket.fail(bytes / 400, usize::MAX / 2, BucketFault::Nothing),
+        }
+    }
+
+    /// Lets some requests to a bucket fail: objects are not there, or come late, or are there although nothing says so.
+    pub(super) fn trouble(&self, random: &mut fastrand::Rng) {
+        if let Place::Bucket(bucket) = self.get() {
+            const FAULTS: [BucketFault; 4] =
+                [BucketFault::Nothing, BucketFault::Unacknowledged, BucketFault::Late, BucketFault::Forgotten];
+            bucket.fail(random.usize(..60), random.usize(1..4), FAULTS[random.usize(..FAULTS.len())]);
+        }
     }
 
     /// Returns the disk as it is now.
-    pub(super) fn get(&self) -> SimulatedDisk {
+    pub(super) fn get(&self) -> Place {
         self.0.lock().clone()
     }
 
     /// Returns the disk as it is now, which no run changes any more.
-    pub(super) fn copy(&self) -> SimulatedDisk {
+    pub(super) fn copy(&self) -> Place {
         let disk = self.0.lock();
+        if let Place::Bucket(bucket) = &*disk {
+            bucket.settle();
+        }
         disk.after_power_loss(disk.recorded(), |_| Fate::Kept)
     }
 
@@ -85,17 +159,18 @@ impl RunArchive {
         let disk = self.disk.get();
         let mut seen = self.seen.lock();
         if seen.0 != usize::MAX - 1 {
-            *seen = (usize::MAX - 1, self.states(&disk));
+            *seen = (usize::MAX - 1, self.states(&disk.untroubled()));
         }
         holds(&seen.1, namespace, document)
     }
 
-    fn states(&self, disk: &SimulatedDisk) -> Result<States, String> {
+    fn states(&self, place: &Place) -> Result<States, String> {
+        let disk = place.disk();
         let entries = disk.entries(Path::new(ARCHIVES)).map_err(|cause| cause.to_string())?;
         let entry = entries.into_iter().find(|entry| entry.name.ends_with(&self.run));
         let name = entry.ok_or("it does not exist")?.name;
         let mut states = States::new();
-        for file in reader::open(Arc::new(disk.clone()), &Path::new(ARCHIVES).join(name))?.files {
+        for file in reader::open(disk, &Path::new(ARCHIVES).join(name))?.files {
             let verified = file.verify()?;
             for place in &verified.segments {
                 let documents = verified.read(place)?.into_iter().map(RawDocumentBuf::into_bytes);
@@ -107,17 +182,17 @@ impl RunArchive {
 }
 
 /// Returns the directory of the archive of a run; `None` if it has made none.
-pub(super) fn directory(disk: &SimulatedDisk, run: &str) -> Option<PathBuf> {
-    let entry = disk.entries(Path::new(ARCHIVES)).ok()?.into_iter().find(|entry| entry.name.ends_with(run))?;
+pub(super) fn directory(place: &Place, run: &str) -> Option<PathBuf> {
+    let entry = place.disk().entries(Path::new(ARCHIVES)).ok()?.into_iter().find(|entry| entry.name.ends_with(run))?;
     Some(Path::new(ARCHIVES).join(entry.name))
 }
 
 /// Returns the documents that an archive holds, each in the state that was archived last, by namespace and the name of the `_id`.
 ///
 /// Errors: the archive cannot be read.
-pub(super) fn last_states(disk: &SimulatedDisk, directory: &Path) -> Result<LastStates, String> {
+pub(super) fn last_states(place: &Place, directory: &Path) -> Result<LastStates, String> {
     let mut states = LastStates::new();
-    for file in reader::open(Arc::new(disk.clone()), directory)?.files {
+    for file in reader::open(place.disk(), directory)?.files {
         let verified = file.verify()?;
         for place in &verified.segments {
             for document in verified.read(place)? {

@@ -71,7 +71,7 @@ impl Case {
             policies: watch::channel(None).1,
             only: Vec::new(),
             server: Arc::new(Client::new(&self.model, "sweeper")),
-            disk: Arc::new(SweeperDisk::new().get()),
+            disk: SweeperDisk::new(false).get().disk(),
             pause: None,
             signals: self.signals.subscribe(),
         };

@@ -8,7 +8,7 @@ use bson::Document;
 use tokio::time::sleep;
 
 use super::World;
-use super::archives::{SweeperDisk, directory, last_states};
+use super::archives::{Place, SweeperDisk, directory, last_states};
 use super::choices::Restores;
 use super::documents::in_format;
 use super::network::Link;
@@ -21,7 +21,6 @@ use crate::commands::cli::RestoreArgs;
 use crate::commands::tests::simulated::{self, Surroundings};
 use crate::core::policy::parse::parse;
 use crate::core::report::restore::RestoreReport;
-use crate::testing::disk::SimulatedDisk;
 use crate::testing::machines::Machine;
 
 /// One in so many simulations with archives has runs of `restore`.
@@ -99,7 +98,7 @@ async fn restore(
     world: &Arc<World>,
     id: &str,
     archived_by: &str,
-    disk: &SimulatedDisk,
+    disk: &Place,
     restores: &Restores,
     killed: Option<Duration>,
     mut random: fastrand::Rng,
@@ -127,7 +126,7 @@ async fn restore(
         policies: watch::channel(None).1,
         only: only.into_iter().collect(),
         server: Arc::new(link.clone()),
-        disk: Arc::new(disk.clone()),
+        disk: disk.disk(),
         pause: None,
         signals,
     };

@@ -33,6 +33,8 @@ pub(super) struct Scenario {
     pub miscounted: Option<i64>,
     pub has_lease: bool,
     pub archives: bool,
+    /// Whether the archives are in buckets.
+    pub in_buckets: bool,
     pub run_rate: Option<u32>,
     pub run_concurrency: Option<u32>,
     pub max_deletes: Option<u64>,
@@ -101,6 +103,7 @@ impl Scenario {
             miscounted: maybe(random, 8).then(|| random.i64(-20..200)),
             has_lease: maybe(random, 2),
             archives,
+            in_buckets: false,
             run_rate: maybe(random, 8).then(|| random.u32(1..50)),
             run_concurrency: maybe(random, 4).then(|| random.u32(1..=2)),
             max_deletes: maybe(random, 6).then(|| random.u64(1..40)),

@@ -33,9 +33,11 @@ pub(super) async fn sweep(world: &Arc<World>, number: usize, mut random: fastran
         as_of: world.scenario.as_of.map(bson::DateTime::from_millis),
         ..args()
     };
-    let disk = SweeperDisk::new();
-    if let Fate::DiskFull { bytes } = sweeper.fate {
-        disk.get().set_room(Some(bytes));
+    let disk = SweeperDisk::new(world.scenario.in_buckets);
+    match sweeper.fate {
+        Fate::DiskFull { bytes } => disk.set_room(bytes),
+        _ if !world.scenario.troubles.are_none() => disk.trouble(&mut fastrand::Rng::with_seed(random.clone().u64(..))),
+        _ => {}
     }
     if run(world, &format!("run{number}a"), &sweeper, &disk, limited(), random.fork()).await.is_none() {
         sleep(Duration::from_millis(random.u64(..90_000))).await;
@@ -56,7 +58,7 @@ pub(super) async fn last(world: &Arc<World>, random: fastrand::Rng) {
         as_of: world.scenario.as_of.map(bson::DateTime::from_millis),
         ..args()
     };
-    let report = run(world, LAST, &sweeper, &SweeperDisk::new(), args, random).await.flatten();
+    let report = run(world, LAST, &sweeper, &SweeperDisk::new(world.scenario.in_buckets), args, random).await.flatten();
     let Some(report) = report else {
         return world.trace.violated(|| "the last run has no report, although there is no trouble any more".into());
     };
@@ -106,7 +108,7 @@ async fn run(
         policies,
         only: edition.only.map(name).into_iter().collect(),
         server: Arc::new(link.clone()),
-        disk: Arc::new(disk.get()),
+        disk: disk.get().disk(),
         pause: Some(world.pause.subscribe()),
         signals: receiver,
     };

@@ -10,8 +10,8 @@ use crate::support::terminal::Terminal;
 use mongodb::bson::raw::{CStr, RawBson, cstr};
 use mongodb::bson::{RawDocumentBuf, Timestamp, doc};
 use ttl_sweeper::core::flavor::Flavor;
-use ttl_sweeper::core::policy::namespace::Namespace;
 use ttl_sweeper::core::policy::Compression;
+use ttl_sweeper::core::policy::namespace::Namespace;
 use ttl_sweeper::shell::archive::seal::Seal;
 use ttl_sweeper::shell::archive::writer::Archive;
 

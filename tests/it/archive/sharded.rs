@@ -12,8 +12,8 @@ use crate::support::proxy::router::Sharded;
 use crate::support::sweeper::Ran;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, Timestamp, doc};
 use serde_json::Value;
-use ttl_sweeper::core::policy::namespace::Namespace;
 use ttl_sweeper::core::policy::Compression;
+use ttl_sweeper::core::policy::namespace::Namespace;
 use ttl_sweeper::shell::archive::writer::Archive;
 
 /// Number of `_id`s that two expired documents share.

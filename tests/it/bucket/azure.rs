@@ -35,7 +35,10 @@ async fn what_is_archived_in_a_container_comes_back() {
         assert_eq!(report["rules"][rule]["deletedCount"], 50, "{report:#}");
     }
     let error = report["rules"][2]["error"].as_str().unwrap();
-    assert!(error.contains("`archive`: listing `az://missing/ttl/deep`: the bucket does not exist (ContainerNotFound"), "{error}");
+    assert!(
+        error.contains("`archive`: listing `az://missing/ttl/deep`: the bucket does not exist (ContainerNotFound"),
+        "{error}"
+    );
     assert_eq!((case.ids("c").await, case.ids("c2").await.len()), (id_set([99]), 5));
 
     let place = format!("az://{CONTAINER}/ttl/deep");
@@ -43,8 +46,7 @@ async fn what_is_archived_in_a_container_comes_back() {
     assert_eq!((ran.code, &verified["archives"][0]["state"]), (Some(0), &json!("complete")), "{verified:#}");
     let archive = report["rules"][0]["archive"].as_str().unwrap();
     let moves = into(&case, "c", "found");
-    let restore =
-        sweeper(&["restore", archive, "--uri", &case.uri, "--only", "*.c", "--namespace", &moves, "--format", "json"]);
+    let restore = sweeper(&["restore", archive, "--uri", &case.uri, "--only", "*.c", "--namespace", &moves, "--format", "json"]);
     let (restored, ran) = told(&azurite, restore).await;
     assert_eq!(ran.code, Some(0), "{restored:#}");
     let mut found = raw(&case, "found").await;

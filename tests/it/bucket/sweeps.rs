@@ -136,5 +136,9 @@ async fn a_file_of_ten_thousand_objects_is_listed_and_read() {
     }
     let (verified, ran) = told(&s3, &["archive", "verify", archive]).await;
     let namespace = &verified["archives"][0]["namespaces"][0];
-    assert_eq!((ran.code, &namespace["documentCount"], &namespace["whole"]), (Some(0), &json!(100_000), &json!(true)), "{verified:#}");
+    assert_eq!(
+        (ran.code, &namespace["documentCount"], &namespace["whole"]),
+        (Some(0), &json!(100_000), &json!(true)),
+        "{verified:#}"
+    );
 }

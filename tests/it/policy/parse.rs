@@ -195,7 +195,17 @@ fn each_value_that_could_be_misread_is_refused() {
             "\"Madrid\" is not a time zone; expected \"Europe/Madrid\"?",
         ),
         ("expireAfter: 1d\n    window: {start: '01:00', end: '05:00', zone: UTC}", "unknown key `zone`"),
-        ("expireAfter: 1d\n    archive: {}", "`archive`: no `directory`; expected one"),
+        ("expireAfter: 1d\n    archive: {}", "`archive`: neither `directory` nor `url`; expected one"),
+        (
+            "expireAfter: 1d\n    archive: {directory: /x, url: 's3://b'}",
+            "both `directory` and `url`; expected exactly one of them",
+        ),
+        (
+            "expireAfter: 1d\n    archive: {url: 'https://b/c'}",
+            "`url`: found the URL of something else; expected `s3://BUCKET/PREFIX`",
+        ),
+        ("expireAfter: 1d\n    archive: {url: /x}", "`url`: found no URL; expected"),
+        ("expireAfter: 1d\n    archive: {directory: 's3://b'}", "`directory`: a URL; expected the path of a directory, or `url`"),
         ("expireAfter: 1d\n    archive: /x", "`archive`: expected a mapping, found"),
         ("expireAfter: 1d\n    archive: {directory: ''}", "`directory`: an empty path"),
         ("expireAfter: 1d\n    archive: {directory: /x, compression: lz4}", "expected one of `zstd`, `gzip`"),

@@ -107,6 +107,11 @@ fn with(policy: &Value, path: &[String], value: Value) -> Value {
     if policy["defaults"].get("expireAfterSeconds").is_some() {
         policy["defaults"].as_object_mut().unwrap().remove("expireAfter");
     }
+    for archive in ["/defaults/archive", "/collections/0/archive"] {
+        if let Some(archive) = policy.pointer_mut(archive).filter(|archive| archive.get("url").is_some()) {
+            archive.as_object_mut().unwrap().remove("directory");
+        }
+    }
     let rule = policy["collections"][0].as_object_mut().expect("a rule");
     if ["gridfs", "children", "orphans"].iter().any(|key| rule.contains_key(*key)) {
         rule.insert("namespace".into(), "app.fs.files".into());
@@ -233,6 +238,17 @@ fn what_is_wrong_is_refused_by_both() {
     ]
     .map(str::to_owned)
     .into();
+    for archive in [
+        "{}",
+        "{directory: /a, url: 's3://b'}",
+        "{url: 'https://b'}",
+        "{url: 's3://'}",
+        "{url: 's3://key:secret@b'}",
+        "{url: 's3://b//c'}",
+        "{directory: 's3://b'}",
+    ] {
+        policies.push(format!("version: 1\ncollections: [{{namespace: a.b, field: c, expireAfter: 1d, archive: {archive}}}]"));
+    }
     for namespace in
         ["app", "app.", ".x", "admin.x", "config.x", "local.oplog.rs", "app.system.views", "'a b.c'", "app.a$b", "5", "''"]
     {

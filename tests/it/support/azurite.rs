@@ -60,7 +60,8 @@ impl Azurite {
             std::thread::sleep(Duration::from_millis(50));
         }
         let azurite = Self { port, process, _directory: directory };
-        let created = Command::new("node").args(["-e", CREATE, &azurite.url(), ACCOUNT, KEY, CONTAINER]).output().expect("node starts");
+        let created =
+            Command::new("node").args(["-e", CREATE, &azurite.url(), ACCOUNT, KEY, CONTAINER]).output().expect("node starts");
         assert!(created.status.success(), "creating a container: {}", String::from_utf8_lossy(&created.stderr));
         azurite
     }

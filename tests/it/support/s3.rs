@@ -78,6 +78,7 @@ impl S3 {
         let of_tasks = served.clone();
         tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
+                connection.set_nodelay(true).expect("a connection");
                 let served = of_tasks.clone();
                 let answers = service_fn(move |request| serve(served.clone(), request));
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(connection), answers));

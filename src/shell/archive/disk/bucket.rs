@@ -30,9 +30,12 @@ const MAX_WHOLE_PART: u64 = 40 * 1024 * 1024;
 const MAX_AHEAD: (usize, u64) = (32, 8 * 1024 * 1024);
 
 /// The objects below a URL.
+#[derive(Clone)]
 pub(crate) struct BucketDisk {
-    url: BucketUrl,
+    /// Beginning of the paths of all objects.
     root: PathBuf,
+    /// Beginning of their names.
+    prefix: String,
     /// The objects, or the reason why they cannot be reached.
     objects: Result<Arc<dyn Objects>, String>,
 }
@@ -41,12 +44,13 @@ impl BucketDisk {
     /// Returns what is below a URL. Nothing is contacted yet.
     pub(super) fn below(url: BucketUrl) -> Self {
         let objects = objects::open(&url);
-        Self::on(url, objects)
+        Self { root: PathBuf::from(url.to_string()), prefix: url.prefix, objects }
     }
 
-    /// Returns what is below a URL, in certain object storage.
-    pub(crate) fn on(url: BucketUrl, objects: Result<Arc<dyn Objects>, String>) -> Self {
-        Self { root: PathBuf::from(url.to_string()), url, objects }
+    /// Returns certain objects, all below a path.
+    #[cfg(test)]
+    pub(crate) fn on(root: &Path, prefix: &str, objects: Arc<dyn Objects>) -> Self {
+        Self { root: root.to_owned(), prefix: prefix.to_owned(), objects: Ok(objects) }
     }
 
     fn objects(&self) -> io::Result<&Arc<dyn Objects>> {
@@ -56,7 +60,7 @@ impl BucketDisk {
     /// Returns the name of the object or the folder at a path.
     fn name(&self, path: &Path) -> io::Result<String> {
         let outside = || io::Error::other(format!("`{}` is not below `{}`", path.display(), self.root.display()));
-        let mut name = self.url.prefix.clone();
+        let mut name = self.prefix.clone();
         for part in path.strip_prefix(&self.root).map_err(|_| outside())?.components() {
             let Component::Normal(part) = part else { return Err(outside()) };
             if !name.is_empty() {
@@ -80,7 +84,7 @@ fn last(name: &str) -> &str {
 
 impl Disk for BucketDisk {
     fn below(&self, root: &Path) -> Arc<dyn Disk> {
-        super::below(root)
+        Arc::new(Self { root: root.to_owned(), ..self.clone() })
     }
 
     fn probe(&self, directory: &Path) -> Result<(), String> {

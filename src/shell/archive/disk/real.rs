@@ -60,7 +60,7 @@ impl Disk for RealDisk {
         file.append(bytes)?;
         file.sync()?;
         renameat(&parent, new_name, &parent, name)?;
-        Ok(File::from(parent).sync_all()?)
+        File::from(parent).sync_all()
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadFile>> {

@@ -126,9 +126,11 @@ fn has_no_bucket(text: &str) -> bool {
     ["NoSuchBucket", "ContainerNotFound"].iter().any(|code| text.contains(code))
 }
 
-/// Whether a store says that the credentials do not suffice, for a listing of which the library does not tell it. Sources: the same.
+/// Whether a store says that the credentials do not suffice, which the library does not tell of a listing. Sources: the same.
 fn is_denied(text: &str) -> bool {
-    ["<Code>AccessDenied<", "<Code>AuthorizationPermissionMismatch<", "<Code>AuthorizationFailure<"].iter().any(|code| text.contains(code))
+    ["<Code>AccessDenied<", "<Code>AuthorizationPermissionMismatch<", "<Code>AuthorizationFailure<"]
+        .iter()
+        .any(|code| text.contains(code))
 }
 
 /// Returns an error in words.
@@ -141,7 +143,9 @@ fn why(cause: &object_store::Error) -> String {
         E::NotFound { .. } => format!("the store has no such object ({said})"),
         E::Unauthenticated { .. } => format!("the store does not accept the credentials of the environment ({said})"),
         _ if is_denied(&text) || matches!(cause, E::PermissionDenied { .. }) => {
-            format!("the store does not allow it ({said}); the credentials need to list, read and write the objects below the prefix")
+            format!(
+                "the store does not allow it ({said}); the credentials need to list, read and write the objects below the prefix"
+            )
         }
         _ => said,
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bson::DateTime;
 
 use super::power_loss::{Documents, PARTS, archive, read_on};
-use crate::core::policy::BucketUrl;
 use crate::shell::archive::directory::{self, Leftover};
 use crate::shell::archive::disk::{BucketDisk, Disk, EntryKind};
 use crate::shell::archive::writer::Archive;
@@ -16,7 +15,7 @@ const URL: &str = "s3://bucket/ttl";
 
 /// Returns a bucket as a disk.
 fn disk(bucket: &SimulatedBucket) -> Arc<dyn Disk> {
-    Arc::new(BucketDisk::on(BucketUrl::parse(URL).unwrap(), Ok(Arc::new(bucket.clone()))))
+    Arc::new(BucketDisk::on(Path::new(URL), "ttl", Arc::new(bucket.clone())))
 }
 
 /// A run that archives to a bucket, and what it may delete after each part.
@@ -61,7 +60,10 @@ impl Run {
         let mut found = read_on(disk(bucket), self.archive.path());
         for record in ["journal.jsonl", "manifest.json"] {
             // A record that the store has damaged is refused, with the remedy.
-            if found.as_ref().is_err_and(|why| why.starts_with(&format!("`{record}`")) && why.contains("moved out of the directory")) {
+            if found
+                .as_ref()
+                .is_err_and(|why| why.starts_with(&format!("`{record}`")) && why.contains("moved out of the directory"))
+            {
                 bucket.remove_folder(&format!("ttl/20260131T020000Z-1a2b3c4d/{record}"));
                 found = read_on(disk(bucket), self.archive.path());
             }
