@@ -36,9 +36,11 @@ struct Served {
     /// The bucket is a directory in it.
     directory: TempDir,
     /// Decides of each request how it fails.
-    fails: Mutex<Box<dyn FnMut(&Asked) -> Option<Fault> + Send>>,
+    fails: Mutex<Fails>,
     asked: Mutex<Vec<Asked>>,
 }
+
+type Fails = Box<dyn FnMut(&Asked) -> Option<Fault> + Send>;
 
 /// A request.
 #[derive(Debug, Clone)]
@@ -71,7 +73,7 @@ impl S3 {
         fs::create_dir(directory.path().join(BUCKET)).expect("a bucket");
         let mut builder = S3ServiceBuilder::new(FileSystem::new(directory.path()).expect("a file system"));
         builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
-        let fails = Mutex::new(Box::new(|_: &Asked| None) as Box<dyn FnMut(&Asked) -> Option<Fault> + Send>);
+        let fails = Mutex::new(Box::new(|_: &Asked| None) as Fails);
         let served = Arc::new(Served { service: builder.build(), directory, fails, asked: Mutex::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
