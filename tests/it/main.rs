@@ -30,6 +30,7 @@ mod audit {
 mod bucket {
     mod azure;
     mod faults;
+    mod google;
     mod sweeps;
 }
 

@@ -35,7 +35,7 @@ fn of_rule(before: &Rule, now: &Rule) -> Vec<String> {
         ("`enabled: false`", !before.enabled && now.enabled),
     ];
     let lost = lost.into_iter().filter(|(_, is_lost)| *is_lost).map(|(what, _)| format!("rule `{}`: {what} is gone", now.name));
-    lost.chain(shortened(before, now)).collect()
+    lost.chain(shortened(before, now)).chain(counted_shorter(before, now)).collect()
 }
 
 fn is_filter_lost(before: Option<&Document>, now: Option<&Document>) -> bool {
@@ -65,6 +65,13 @@ fn is_part(part: &Bson, whole: &Bson) -> bool {
         (Bson::Null, _) => true,
         _ => part == whole,
     }
+}
+
+/// Says that the numbers of `periods` stand for shorter times than before; `None` if they do not.
+fn counted_shorter(before: &Rule, now: &Rule) -> Option<String> {
+    let (was, is) = (before.periods.as_ref()?.unit, now.periods.as_ref()?.unit);
+    let shown = |seconds| duration::format(seconds);
+    (is < was).then(|| format!("rule `{}`: a number of `periods` stands for {} each, {} before", now.name, shown(is), shown(was)))
 }
 
 /// Says that a period is far shorter than it was; `None` if it is not.
@@ -184,6 +191,16 @@ connection:
             ("expireAfter: 90d", "expireAfter: 8d", "documents expire after 8d, less than a tenth of the 90d before"),
             ("expireAfter: 1d", "expireAfter: 90d", ""),
             ("expireAfterSeconds: -1, ttlField: ttl", "expireAfter: 90d, ttlField: ttl", "before, none did"),
+            (
+                "expireAfter: 1d, periods: {collection: app.t, key: t, value: v, unit: d}",
+                "expireAfter: 1d, periods: {collection: app.t, key: t, value: v, unit: h}",
+                "a number of `periods` stands for 1h each, 1d before",
+            ),
+            (
+                "expireAfter: 1d, periods: {collection: app.t, key: t, value: v, unit: h}",
+                "expireAfter: 1d, periods: {collection: app.t, key: t, value: v, unit: d}",
+                "",
+            ),
             ("expireAfter: 1d, filter: {a: 1}", "expireAfter: 1d, filter: {a: 2}", ""),
             ("expireAfter: 1d", "expireAfter: 1d, filter: {a: 2}, maxDeletes: 5", ""),
             (

@@ -43,7 +43,7 @@ impl Place {
     pub(super) fn disk(&self) -> Arc<dyn Disk> {
         match self {
             Self::Disk(disk) => Arc::new(disk.clone()),
-            Self::Bucket(bucket) => Arc::new(BucketDisk::on(Path::new(ARCHIVES), "", Arc::new(bucket.clone()))),
+            Self::Bucket(bucket) => Arc::new(BucketDisk::on(ARCHIVES.into(), String::new(), Ok(Arc::new(bucket.clone())))),
         }
     }
 

@@ -114,12 +114,27 @@ async fn a_bucket_that_cannot_be_used_is_found_before_anything_is_deleted() {
 
 #[tokio::test]
 async fn a_bucket_that_takes_no_objects_deletes_nothing() {
-    // As one with object lock does with an object that has no checksum, or a user who may only read.
+    // As for a user who may only read.
     let (case, s3, before) = filled().await;
     s3.fail(|asked| (asked.method == "PUT").then_some(Fault::Answer(403, "AccessDenied")));
     let report = swept(&case, &s3, &rules(IN_TENS), &[]).await;
     assert_failed(&report, 0, "AccessDenied");
     assert_eq!(raw(&case, "c").await, before);
+}
+
+/// With object lock S3 takes only objects with a checksum, and lets none be removed before its time. Source: arrow-rs#3725, which
+/// quotes "Content-MD5 OR x-amz-checksum- HTTP header is required".
+#[tokio::test]
+async fn a_bucket_with_object_lock_takes_an_archive() {
+    let (case, s3, before) = filled().await;
+    s3.fail(|asked| match asked.method.as_str() {
+        "PUT" if !asked.has_checksum => Some(Fault::Answer(400, "InvalidRequest")),
+        "DELETE" | "POST" => Some(Fault::Answer(403, "AccessDenied")),
+        _ => None,
+    });
+    let report = swept(&case, &s3, &rules(IN_TENS), &[]).await;
+    assert_eq!((report.ran.code, report.rule(0, "deletedCount")), (Some(0), &json!(60)), "{report:?}");
+    assert_eq!(assert_safe(&case, &s3, &before).await, 60);
 }
 
 #[tokio::test]

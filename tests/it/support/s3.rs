@@ -32,6 +32,8 @@ pub(crate) struct S3 {
 }
 
 struct Served {
+    /// Whether signatures are left aside.
+    is_unsigned: bool,
     service: S3Service,
     /// The bucket is a directory in it.
     directory: TempDir,
@@ -69,12 +71,24 @@ pub(crate) enum Fault {
 
 impl S3 {
     pub(crate) async fn start() -> Self {
+        Self::start_with(Some(SimpleAuth::from_single(KEY, SECRET))).await
+    }
+
+    /// Starts a server that asks for no signature, as the protocol of Google Cloud Storage ("XML API") is that of S3 but for it.
+    pub(crate) async fn unsigned() -> Self {
+        Self::start_with(None).await
+    }
+
+    async fn start_with(auth: Option<SimpleAuth>) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         fs::create_dir(directory.path().join(BUCKET)).expect("a bucket");
         let mut builder = S3ServiceBuilder::new(FileSystem::new(directory.path()).expect("a file system"));
-        builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
+        let is_unsigned = auth.is_none();
+        if let Some(auth) = auth {
+            builder.set_auth(auth);
+        }
         let fails = Mutex::new(Box::new(|_: &Asked| None) as Fails);
-        let served = Arc::new(Served { service: builder.build(), directory, fails, asked: Mutex::default() });
+        let served = Arc::new(Served { is_unsigned, service: builder.build(), directory, fails, asked: Mutex::default() });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let of_tasks = served.clone();
@@ -117,6 +131,19 @@ impl S3 {
         }
     }
 
+    /// Adds the environment of Google Cloud Storage that leads to the server.
+    pub(crate) fn reach_as_google(&self, command: &mut Command) {
+        // The key of an account as the library reads it for emulators.
+        let key = serde_json::json!({
+            "gcs_base_url": format!("http://127.0.0.1:{}", self.port),
+            "disable_oauth": true,
+            "client_email": "",
+            "private_key": "",
+            "private_key_id": "",
+        });
+        command.env("GOOGLE_SERVICE_ACCOUNT_KEY", key.to_string()).env("GOOGLE_ALLOW_HTTP", "true");
+    }
+
     /// Returns `sweeper` with arguments and the environment that leads to the server.
     pub(crate) fn sweeper(&self, args: &[&str]) -> Command {
         let mut command = sweeper(args);
@@ -126,7 +153,7 @@ impl S3 {
 }
 
 /// Answers a request, or fails.
-async fn serve(served: Arc<Served>, request: Request<Incoming>) -> Result<Response<s3s::Body>, std::io::Error> {
+async fn serve(served: Arc<Served>, mut request: Request<Incoming>) -> Result<Response<s3s::Body>, std::io::Error> {
     let asked = Asked {
         method: request.method().to_string(),
         name: request.uri().path().trim_start_matches(&format!("/{BUCKET}")).trim_start_matches('/').to_owned(),
@@ -147,6 +174,9 @@ async fn serve(served: Arc<Served>, request: Request<Incoming>) -> Result<Respon
             return Err(closed());
         }
         _ => {}
+    }
+    if served.is_unsigned {
+        request.headers_mut().remove("authorization");
     }
     let answered = served.service.call(request.map(s3s::Body::from)).await;
     let answered = answered.map_err(|cause| std::io::Error::other(format!("{cause:?}")))?;

@@ -43,14 +43,12 @@ pub(crate) struct BucketDisk {
 impl BucketDisk {
     /// Returns what is below a URL. Nothing is contacted yet.
     pub(super) fn below(url: BucketUrl) -> Self {
-        let objects = objects::open(&url);
-        Self { root: PathBuf::from(url.to_string()), prefix: url.prefix, objects }
+        Self::on(PathBuf::from(url.to_string()), url.prefix.clone(), objects::open(&url))
     }
 
-    /// Returns certain objects, all below a path.
-    #[cfg(test)]
-    pub(crate) fn on(root: &Path, prefix: &str, objects: Arc<dyn Objects>) -> Self {
-        Self { root: root.to_owned(), prefix: prefix.to_owned(), objects: Ok(objects) }
+    /// Returns objects as files below a path. Their names begin with a prefix in place of it.
+    pub(crate) fn on(root: PathBuf, prefix: String, objects: Result<Arc<dyn Objects>, String>) -> Self {
+        Self { root, prefix, objects }
     }
 
     fn objects(&self) -> io::Result<&Arc<dyn Objects>> {

@@ -40,7 +40,7 @@ impl RemoteObjects {
         let store: Result<Arc<dyn ObjectStore>, _> = match url.service {
             StorageService::S3 => AmazonS3Builder::from_env()
                 .with_bucket_name(&url.bucket)
-                // The service compares it, and a bucket with object lock takes no object without one (Amazon S3, "PutObject").
+                // The service compares it, and a bucket with object lock takes no object without one (arrow-rs#3725).
                 .with_checksum_algorithm(Checksum::SHA256)
                 .with_retry(retry)
                 .build()

@@ -15,7 +15,7 @@ const URL: &str = "s3://bucket/ttl";
 
 /// Returns a bucket as a disk.
 fn disk(bucket: &SimulatedBucket) -> Arc<dyn Disk> {
-    Arc::new(BucketDisk::on(Path::new(URL), "ttl", Arc::new(bucket.clone())))
+    Arc::new(BucketDisk::on(URL.into(), "ttl".into(), Ok(Arc::new(bucket.clone()))))
 }
 
 /// A run that archives to a bucket, and what it may delete after each part.
