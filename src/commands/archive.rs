@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::session::load;
 use super::session::outputs::{SingleOutput, deliver_single};
 use crate::base::failure::Failure;
 use crate::base::instant::millis;
@@ -26,6 +27,7 @@ pub(super) async fn command(options: &Common, command: &ArchiveCommand) -> anyho
         ArchiveCommand::List(args) => (LIST, args, false),
         ArchiveCommand::Verify(args) => (VERIFY, args, true),
     };
+    load::check_place(directory)?;
     let output = SingleOutput::with_format(options, name, &[Format::Table, Format::Json])?.open()?;
     let shown = directory.display().to_string();
     let (path, only) = (directory.clone(), options.only.clone());

@@ -54,6 +54,7 @@ pub(super) struct RestorePart {
 /// Errors: a damaged archive, no connection, or no confirmation; nothing was inserted then.
 pub(super) async fn command(options: &Common, args: &RestoreArgs, id: &str) -> anyhow::Result<u8> {
     let begun = Instant::now();
+    load::check_place(&args.archive)?;
     let output = SingleOutput::with_format(options, "restore", &[Format::Table, Format::Json])?;
     let (uri, flavor, expect) = load::target(options)?;
     let output = output.open()?;

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use super::help;
-use super::values::{parse_address, parse_duration, parse_instant, parse_last, parse_number, parse_percent, parse_place};
+use super::values::{parse_address, parse_duration, parse_instant, parse_last, parse_number, parse_percent};
 
 #[derive(Debug, Args)]
 pub struct InitArgs {
@@ -217,7 +217,7 @@ pub struct ImportArgs {
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The directory or URL of one run, as the report of the sweep names it
-    #[arg(value_name = "ARCHIVE", value_parser = parse_place)]
+    #[arg(value_name = "ARCHIVE")]
     pub archive: PathBuf,
     /// Verify and count, and stop before the first insert
     #[arg(long)]
@@ -267,8 +267,8 @@ pub enum ArchiveCommand {
 
 #[derive(Debug, Args)]
 pub struct ArchiveArgs {
-    /// A directory or URL that a policy archives to, or one of one run
-    #[arg(value_name = "DIRECTORY", value_parser = parse_place)]
+    /// A directory or URL that a policy archives to, or that of one run
+    #[arg(value_name = "DIRECTORY")]
     pub directory: PathBuf,
 }
 

@@ -1,26 +1,17 @@
 //! Values of the options.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bson::DateTime;
 
 use crate::base::text::meant_number;
-use crate::core::policy::{ArchivePlace, BucketUrl, duration};
+use crate::core::policy::duration;
 
 pub(super) fn parse_instant(text: &str) -> Result<DateTime, String> {
     let instant = chrono::DateTime::parse_from_rfc3339(text)
         .map_err(|_| "expected an instant such as 2026-01-31T02:00:00Z, with its offset from UTC".to_owned())?;
     Ok(DateTime::from_millis(instant.timestamp_millis()))
-}
-
-/// Parses the place of archives, and returns its path.
-pub(super) fn parse_place(text: &str) -> Result<PathBuf, String> {
-    match BucketUrl::of(Path::new(text)) {
-        Some(url) => Ok(ArchivePlace::Bucket(url?).path()),
-        None => Ok(PathBuf::from(text)),
-    }
 }
 
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {

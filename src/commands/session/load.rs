@@ -1,6 +1,7 @@
 //! Reads the policy, and finds the deployment that a command is for.
 
 use std::io::{ErrorKind, Read};
+use std::path::Path;
 
 use super::connection::Uri;
 use crate::base::failure::Failure;
@@ -8,7 +9,7 @@ use crate::base::secrets;
 use crate::commands::cli::Common;
 use crate::core::flavor::Flavor;
 use crate::core::policy::parse::MAX_BYTES;
-use crate::core::policy::{Expect, Policy, parse};
+use crate::core::policy::{BucketUrl, Expect, Policy, parse};
 
 /// Reads and validates the policy. `--uri`, `--uri-file` and `MONGODB_URI` override its connection string.
 ///
@@ -105,4 +106,14 @@ fn read(options: &Common) -> std::io::Result<String> {
         let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
         std::io::Error::new(ErrorKind::InvalidData, format!("line {line} is not UTF-8"))
     })
+}
+
+/// Checks the place of archives that the command line names.
+///
+/// Errors: a URL that is not one of a bucket. The message does not repeat it, because it may hold credentials.
+pub(crate) fn check_place(path: &Path) -> Result<(), Failure> {
+    match BucketUrl::of(path) {
+        Some(Err(why)) => Err(Failure::usage(format!("the place of the archive: {why}; nothing was contacted"))),
+        _ => Ok(()),
+    }
 }

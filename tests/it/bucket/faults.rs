@@ -191,5 +191,11 @@ async fn credentials_are_taken_from_the_environment_only() {
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.stderr.contains("credentials are taken from the environment only"), "{ran:?}");
     assert_silent_about(&ran, &["hidden-secret"]);
+    for args in [&["archive", "list"][..], &["archive", "verify"], &["restore"]] {
+        let ran = run(s3.sweeper(&[args, &["s3://AKID:hidden-secret@bucket/ttl"]].concat())).await;
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains("credentials are taken from the environment only"), "{ran:?}");
+        assert_silent_about(&ran, &["hidden-secret"]);
+    }
     assert_eq!(raw(&case, "c").await, before);
 }

@@ -119,6 +119,11 @@ fn path(name: &str) -> io::Result<Path> {
     Path::parse(name).map_err(|cause| io::Error::other(format!("no object can have this name: {cause}")))
 }
 
+/// Whether a request for the credentials of the machine failed, which is sent where the environment has none.
+fn asks_the_machine(text: &str) -> bool {
+    ["http://169.254.169.254", "http://metadata"].iter().any(|address| text.contains(address))
+}
+
 /// Whether a store says that it has no bucket of the name.
 ///
 /// Source: Amazon S3, "Error responses"; Azure, "Blob Storage error codes"; Google, "HTTP status and error codes for XML".
@@ -139,6 +144,9 @@ fn why(cause: &object_store::Error) -> String {
     let text = deepest(cause);
     let said = said(&text);
     match cause {
+        _ if asks_the_machine(&cause.to_string()) => {
+            format!("the environment has no credentials, and this machine gives none ({said})")
+        }
         _ if has_no_bucket(&text) => format!("the bucket does not exist ({said})"),
         E::NotFound { .. } => format!("the store has no such object ({said})"),
         E::Unauthenticated { .. } => format!("the store does not accept the credentials of the environment ({said})"),
@@ -183,6 +191,13 @@ fn said(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_is_said_where_there_are_no_credentials() {
+        let source = "Error performing PUT http://169.254.169.254/latest/api/token in 3 s - timed out".into();
+        let cause = object_store::Error::Generic { store: "S3", source };
+        assert!(why(&cause).starts_with("the environment has no credentials, and this machine gives none ("), "{}", why(&cause));
+    }
 
     #[test]
     fn an_answer_is_said_by_its_code_and_message_and_without_signatures() {
