@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -59,9 +59,18 @@ impl RemoteObjects {
         Ok(Self { store: store.map_err(|cause| why(&cause))?, runtime: Handle::current() })
     }
 
-    /// Waits for a request.
-    fn wait<T>(&self, request: impl Future<Output = object_store::Result<T>>) -> io::Result<T> {
-        self.runtime.block_on(request).map_err(|cause| {
+    /// Sends a request to the store, and waits for its end.
+    fn ask<T, F>(&self, request: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> io::Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = object_store::Result<T>> + Send + 'static,
+    {
+        let request = request(self.store.clone());
+        let (sender, answer) = mpsc::sync_channel(1);
+        // A request of its own thread would find the runtime gone when the process ends.
+        self.runtime.spawn(async move { sender.send(request.await) });
+        let answer = answer.recv().map_err(|_| io::Error::other("the process ended before the store answered"))?;
+        answer.map_err(|cause| {
             let kind = match cause {
                 object_store::Error::NotFound { .. } if !has_no_bucket(&deepest(&cause)) => ErrorKind::NotFound,
                 _ => ErrorKind::Other,
@@ -74,28 +83,33 @@ impl RemoteObjects {
 impl Objects for RemoteObjects {
     fn put(&self, name: &str, bytes: Bytes) -> io::Result<()> {
         let name = path(name)?;
-        self.wait(self.store.put(&name, bytes.into())).map(drop)
+        self.ask(|store| async move { store.put(&name, bytes.into()).await }).map(drop)
     }
 
     fn get(&self, names: &[&str]) -> io::Result<Vec<Bytes>> {
         let names: Vec<Path> = names.iter().map(|name| path(name)).collect::<io::Result<_>>()?;
-        let got = names.iter().map(|name| async move { self.store.get(name).await?.bytes().await });
-        self.wait(stream::iter(got).buffered(AT_ONCE).try_collect())
+        self.ask(|store| {
+            let got = names.into_iter().map(move |name| {
+                let store = store.clone();
+                async move { store.get(&name).await?.bytes().await }
+            });
+            stream::iter(got).buffered(AT_ONCE).try_collect()
+        })
     }
 
     fn get_range(&self, name: &str, offset: u64, length: u64) -> io::Result<Bytes> {
         let name = path(name)?;
-        self.wait(self.store.get_range(&name, offset..offset + length))
+        self.ask(|store| async move { store.get_range(&name, offset..offset + length).await })
     }
 
     fn size(&self, name: &str) -> io::Result<u64> {
         let name = path(name)?;
-        Ok(self.wait(self.store.head(&name))?.size)
+        Ok(self.ask(|store| async move { store.head(&name).await })?.size)
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<ObjectEntry>> {
         let folder = path(folder)?;
-        let objects: Vec<ObjectMeta> = self.wait(self.store.list(Some(&folder)).try_collect())?;
+        let objects: Vec<ObjectMeta> = self.ask(|store| store.list(Some(&folder)).try_collect())?;
         let entry = |object: ObjectMeta| ObjectEntry { name: object.location.into(), size: object.size };
         let mut entries: Vec<ObjectEntry> = objects.into_iter().map(entry).collect();
         entries.sort();
@@ -104,7 +118,7 @@ impl Objects for RemoteObjects {
 
     fn names(&self, folder: &str) -> io::Result<Vec<ObjectName>> {
         let folder = path(folder)?;
-        let listed = self.wait(self.store.list_with_delimiter(Some(&folder)))?;
+        let listed = self.ask(|store| async move { store.list_with_delimiter(Some(&folder)).await })?;
         let folders = listed.common_prefixes.iter().map(|path| (path, true));
         let all = folders.chain(listed.objects.iter().map(|object| (&object.location, false)));
         let name = |(path, is_folder): (&Path, bool)| Some(ObjectName { name: path.filename()?.to_owned(), is_folder });
