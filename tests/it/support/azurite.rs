@@ -4,10 +4,9 @@
 #![allow(clippy::print_stderr)]
 
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -46,19 +45,18 @@ impl Azurite {
     /// Starts an emulator that keeps its data in memory.
     pub(crate) fn start() -> Self {
         let script = package();
-        let port = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address").port();
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut command = Command::new("node");
-        command.arg(script).args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string()]);
+        command.arg(script).args(["--blobHost", "127.0.0.1", "--blobPort", "0"]);
         command.args(["--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]);
-        command.current_dir(directory.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.current_dir(directory.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn().unwrap_or_else(|cause| panic!("running node: {cause}\n{HELP}"));
-        let begun = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            let ended = process.try_wait().expect("the state of the emulator");
-            assert!(ended.is_none() && begun.elapsed() < Duration::from_secs(60), "Azurite does not listen: {ended:?}\n{HELP}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        // It says which port it has found.
+        let mut said = BufReader::new(process.stdout.take().expect("its output")).lines().map_while(Result::ok);
+        let port = said.find_map(|line| line.split_once("successfully listens on http://127.0.0.1:")?.1.trim().parse().ok());
+        let port = port.unwrap_or_else(|| panic!("Azurite does not listen\n{HELP}"));
+        // What it says later is read as well, and its thread ends with it.
+        std::thread::spawn(move || said.for_each(drop));
         let azurite = Self { port, process, _directory: directory };
         let created =
             Command::new("node").args(["-e", CREATE, &azurite.url(), ACCOUNT, KEY, CONTAINER]).output().expect("node starts");
