@@ -1,7 +1,7 @@
 //! Archives of a run: written to while it sweeps, and given a manifest when it has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tracing::warn;
@@ -9,26 +9,26 @@ use tracing::warn;
 use crate::commands::session::Session;
 use crate::core::plan::SweepRule;
 use crate::core::plan::outcome::RuleOutcome;
-use crate::core::policy::ArchiveTo;
+use crate::core::policy::{ArchivePlace, ArchiveTo};
 use crate::shell::archive::blocking;
 use crate::shell::archive::manifest::RuleTotals;
 use crate::shell::archive::writer::Archive;
 use crate::shell::sweep::RuleArchive;
 
 /// Archives that a sweep writes: one in each place that its rules name.
-pub(crate) struct Archives(BTreeMap<PathBuf, Arc<Archive>>);
+pub(crate) struct Archives(BTreeMap<ArchivePlace, Arc<Archive>>);
 
 impl Archives {
     pub(crate) fn new<'a>(session: &Session, rules: impl Iterator<Item = &'a SweepRule>) -> Self {
-        let places: BTreeSet<PathBuf> = rules.filter_map(|rule| Some(rule.archive.as_ref()?.place.path())).collect();
-        let archive = |place: &Path| Arc::new(Archive::on(session.disk.below(place), place, &session.id, session.started_at));
-        Self(places.into_iter().map(|place| (place.clone(), archive(&place))).collect())
+        let places: BTreeSet<&ArchivePlace> = rules.filter_map(|rule| Some(&rule.archive.as_ref()?.place)).collect();
+        let archive = |path: &Path| Arc::new(Archive::on(session.disk.below(path), path, &session.id, session.started_at));
+        Self(places.into_iter().map(|place| (place.clone(), archive(&place.path()))).collect())
     }
 
     /// Returns the archive that a rule writes.
     pub(crate) fn of(&self, rule: &SweepRule) -> Option<Arc<RuleArchive>> {
         let to: &ArchiveTo = rule.archive.as_ref()?;
-        let archive = self.0.get(&to.place.path())?.clone();
+        let archive = self.0.get(&to.place)?.clone();
         Some(Arc::new(RuleArchive { archive, compression: to.compression, rule: rule.name.clone() }))
     }
 
@@ -38,7 +38,7 @@ impl Archives {
     /// `rules` are the rules that were ready to be swept, each with its index in `outcomes`.
     pub(crate) async fn end(self, rules: &[(usize, &SweepRule)], outcomes: &mut [RuleOutcome]) {
         for (place, archive) in self.0 {
-            let rules = || rules.iter().filter(|(_, rule)| rule.archive.as_ref().is_some_and(|to| to.place.path() == place));
+            let rules = || rules.iter().filter(|(_, rule)| rule.archive.as_ref().is_some_and(|to| to.place == place));
             let totals = rules().flat_map(|(index, rule)| totals(rule, &outcomes[*index])).collect();
             let path = archive.path().display().to_string();
             let ended = blocking(move || archive.end(totals).map_err(|cause| cause.to_string()));

@@ -1,8 +1,7 @@
 //! The places that the rules of a plan archive to, tried before anything is deleted.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use crate::core::plan::{Decision, Plan, SweepRule};
 use crate::core::policy::{ArchivePlace, BucketUrl};
@@ -13,36 +12,30 @@ use crate::shell::archive::disk::Disk;
 /// Tries the places that the rules of a plan archive to, and fails a rule whose place cannot be used before it begins. Warns of
 /// archives that an earlier run did not finish.
 pub(super) async fn try_these(disk: &dyn Disk, plan: &mut Plan) {
-    let mut tried: BTreeMap<PathBuf, Result<(), String>> = BTreeMap::new();
+    let mut tried: BTreeMap<ArchivePlace, Result<(), String>> = BTreeMap::new();
     for planned in &mut plan.rules {
         let Decision::Sweep(SweepRule { archive: Some(to), .. }) = &mut planned.decision else { continue };
         // One name for each directory, however the policy spells it: a run has one archive in each directory.
         if let ArchivePlace::Directory(path) = &mut to.place {
             *path = path.canonicalize().unwrap_or_else(|_| path.clone());
         }
-        let path = to.place.path();
-        let result = match tried.get(&path) {
+        let place = to.place.clone();
+        let result = match tried.get(&place) {
             Some(known) => known.clone(),
-            None => match try_one(disk.below(&path), &path).await {
-                Ok(leftovers) => {
-                    planned.warnings.extend(leftovers.iter().map(said));
-                    Ok(())
-                }
-                Err(why) => Err(why),
-            },
+            None => try_one(disk, place.path()).await.map(|leftovers| planned.warnings.extend(leftovers.iter().map(said))),
         };
         if let Err(why) = &result {
             planned.decision = Decision::Fail(why.clone());
         }
-        tried.insert(path, result);
+        tried.insert(place, result);
     }
 }
 
 /// Tries one place. Returns the archives that an earlier run did not finish.
 ///
 /// Errors: the reason why it cannot be used.
-async fn try_one(disk: Arc<dyn Disk>, path: &Path) -> Result<Vec<Leftover>, String> {
-    let path = path.to_owned();
+async fn try_one(disk: &dyn Disk, path: PathBuf) -> Result<Vec<Leftover>, String> {
+    let disk = disk.below(&path);
     blocking(move || {
         disk.probe(&path)?;
         Ok(directory::leftovers(disk.as_ref(), &path))

@@ -1,4 +1,4 @@
-//! Where and how a rule writes out the documents that it deletes.
+//! The archive of a rule: its place, a directory or a bucket, and its compression.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

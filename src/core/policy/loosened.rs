@@ -70,8 +70,8 @@ fn is_part(part: &Bson, whole: &Bson) -> bool {
 /// Says that the numbers of `periods` stand for shorter times than before; `None` if they do not.
 fn counted_shorter(before: &Rule, now: &Rule) -> Option<String> {
     let (was, is) = (before.periods.as_ref()?.unit, now.periods.as_ref()?.unit);
-    let shown = |seconds| duration::format(seconds);
-    (is < was).then(|| format!("rule `{}`: a number of `periods` stands for {} each, {} before", now.name, shown(is), shown(was)))
+    let (was_shown, is_shown) = (duration::format(was), duration::format(is));
+    (is < was).then(|| format!("rule `{}`: a number of `periods` stands for {is_shown} each, {was_shown} before", now.name))
 }
 
 /// Says that a period is far shorter than it was; `None` if it is not.

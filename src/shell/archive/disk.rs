@@ -12,7 +12,7 @@ use crate::core::policy::BucketUrl;
 pub(crate) use bucket::BucketDisk;
 pub use real::RealDisk;
 
-/// Returns what is below a directory or a bucket that a user named. A URL that is none of a bucket is taken for a directory.
+/// Returns the disk with a directory or a bucket that a user named. Whatever is not the URL of a bucket is a directory.
 pub fn below(root: &Path) -> Arc<dyn Disk> {
     match BucketUrl::of(root) {
         Some(Ok(url)) => Arc::new(BucketDisk::below(url)),

@@ -29,7 +29,7 @@ pub trait Objects: Send + Sync {
     /// Returns the objects in a folder and in all folders inside, in the order of their names.
     fn list(&self, folder: &str) -> io::Result<Vec<ObjectEntry>>;
 
-    /// Returns the names that follow directly on the name of a folder, in their order. The empty name stands for all objects.
+    /// Returns the names directly in a folder, in any order. The empty name is that of the folder with all objects.
     fn names(&self, folder: &str) -> io::Result<Vec<ObjectName>>;
 }
 

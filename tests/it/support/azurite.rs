@@ -55,7 +55,7 @@ impl Azurite {
         let mut said = BufReader::new(process.stdout.take().expect("its output")).lines().map_while(Result::ok);
         let port = said.find_map(|line| line.split_once("successfully listens on http://127.0.0.1:")?.1.trim().parse().ok());
         let port = port.unwrap_or_else(|| panic!("Azurite does not listen\n{HELP}"));
-        // What it says later is read as well, and its thread ends with it.
+        // The emulator would wait if its further output were not read. The thread ends with the emulator.
         std::thread::spawn(move || said.for_each(drop));
         let azurite = Self { port, process, _directory: directory };
         let created =

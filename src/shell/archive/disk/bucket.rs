@@ -1,7 +1,7 @@
 //! A bucket as a disk. A file that grows is a folder of objects, one for each sync, whose names are numbers: put together in this
 //! order they are the file. Any other file is one object.
 //!
-//! What was not synced is not in the bucket. No object is ever removed or replaced.
+//! Bytes get into the bucket only when they are synced. Objects are never removed, and never replaced by other bytes.
 
 use std::io::{self, ErrorKind};
 use std::ops::Range;

@@ -122,9 +122,7 @@ impl Objects for RemoteObjects {
         let folders = listed.common_prefixes.iter().map(|path| (path, true));
         let all = folders.chain(listed.objects.iter().map(|object| (&object.location, false)));
         let name = |(path, is_folder): (&Path, bool)| Some(ObjectName { name: path.filename()?.to_owned(), is_folder });
-        let mut names: Vec<ObjectName> = all.filter_map(name).collect();
-        names.sort();
-        Ok(names)
+        Ok(all.filter_map(name).collect())
     }
 }
 
