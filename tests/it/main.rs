@@ -29,6 +29,7 @@ mod audit {
 
 mod bucket {
     mod azure;
+    mod credentials;
     mod faults;
     mod google;
     mod sweeps;

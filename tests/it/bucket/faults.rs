@@ -9,7 +9,7 @@ use crate::support::archives::{Documents, assert_archived, into, raw};
 use crate::support::faults::{dated, days, end, signal, start};
 use crate::support::s3::{Asked, Fault, S3, SECRET};
 use crate::support::site::assert_silent_about;
-use crate::support::sweeper::{Case, Report, run};
+use crate::support::sweeper::{Case, Report};
 
 /// Returns a case with 60 expired documents, which are archived ten at a time, and a server.
 async fn filled() -> (Case, S3, Documents) {
@@ -177,27 +177,4 @@ async fn a_manifest_that_cannot_be_written_is_said_and_the_archive_is_read_witho
     let warnings = report.rule(0, "warnings").to_string();
     assert!(warnings.contains("the manifest of the archive `s3://bucket/ttl/"), "{warnings}");
     assert_eq!(assert_safe(&case, &s3, &before).await, 60);
-}
-
-#[tokio::test]
-async fn credentials_are_taken_from_the_environment_only() {
-    let (case, s3, before) = filled().await;
-    let mut command = case.command(&rules(""), &["sweep", "--format", "json"]);
-    s3.reach(&mut command);
-    command.env("AWS_SECRET_ACCESS_KEY", "wrong-secret");
-    let ran = run(command).await;
-    assert!(ran.stdout.contains("SignatureDoesNotMatch"), "{ran:?}");
-    assert_silent_about(&ran, &["wrong-secret"]);
-    let with_key = rules("").replace("s3://bucket", "s3://AKID:hidden-secret@bucket");
-    let ran = run(case.command(&with_key, &["sweep"])).await;
-    assert_eq!(ran.code, Some(2), "{ran:?}");
-    assert!(ran.stderr.contains("credentials are taken from the environment only"), "{ran:?}");
-    assert_silent_about(&ran, &["hidden-secret"]);
-    for args in [&["archive", "list"][..], &["archive", "verify"], &["restore"]] {
-        let ran = run(s3.sweeper(&[args, &["s3://AKID:hidden-secret@bucket/ttl"]].concat())).await;
-        assert_eq!(ran.code, Some(2), "{ran:?}");
-        assert!(ran.stderr.contains("credentials are taken from the environment only"), "{ran:?}");
-        assert_silent_about(&ran, &["hidden-secret"]);
-    }
-    assert_eq!(raw(&case, "c").await, before);
 }

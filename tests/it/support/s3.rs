@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 use super::sweeper::sweeper;
 
 pub(crate) const BUCKET: &str = "bucket";
-const KEY: &str = "AKIDTEST";
+pub(crate) const KEY: &str = "AKIDTEST";
 pub(crate) const SECRET: &str = "test-secret-key";
 
 /// A server with one bucket.
@@ -126,6 +126,9 @@ impl S3 {
             ("AWS_REGION", "us-east-1"),
             ("AWS_ACCESS_KEY_ID", KEY),
             ("AWS_SECRET_ACCESS_KEY", SECRET),
+            // None but those that a test writes.
+            ("AWS_CONFIG_FILE", "/dev/null"),
+            ("AWS_SHARED_CREDENTIALS_FILE", "/dev/null"),
         ] {
             command.env(name, value);
         }

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use object_store::aws::{AmazonS3Builder, Checksum};
+use object_store::aws::Checksum;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig};
 use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
 
-use super::{ObjectEntry, ObjectName, Objects};
+use super::{ObjectEntry, ObjectName, Objects, aws};
 use crate::core::policy::{BucketUrl, StorageService};
 
 /// Number of objects that are read at the same time.
@@ -25,50 +26,38 @@ const MAX_RETRY_TIME: Duration = Duration::from_secs(60);
 
 /// A bucket, as its service's interface over HTTP shows it.
 pub(super) struct RemoteObjects {
-    store: Arc<dyn ObjectStore>,
+    bucket: Arc<Bucket>,
     runtime: Handle,
+}
+
+struct Bucket {
+    url: BucketUrl,
+    /// Made by the first request.
+    store: OnceCell<Arc<dyn ObjectStore>>,
 }
 
 impl RemoteObjects {
     /// Returns a bucket. Its credentials come from the environment, under the names that the tools of the service use.
-    ///
-    /// Errors: the environment lacks something, or has something that is not understood.
-    pub(super) fn new(url: &BucketUrl) -> Result<Self, String> {
-        // The library of TLS asks for one implementation of cryptography for all; the driver's is taken, unless there is one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let retry = RetryConfig { retry_timeout: MAX_RETRY_TIME, ..RetryConfig::default() };
-        let store: Result<Arc<dyn ObjectStore>, _> = match url.service {
-            StorageService::S3 => AmazonS3Builder::from_env()
-                .with_bucket_name(&url.bucket)
-                // The service compares it, and a bucket with object lock takes no object without one (arrow-rs#3725).
-                .with_checksum_algorithm(Checksum::SHA256)
-                .with_retry(retry)
-                .build()
-                .map(|store| Arc::new(store) as _),
-            StorageService::AzureBlob => MicrosoftAzureBuilder::from_env()
-                .with_container_name(&url.bucket)
-                .with_retry(retry)
-                .build()
-                .map(|store| Arc::new(store) as _),
-            StorageService::GoogleCloudStorage => GoogleCloudStorageBuilder::from_env()
-                .with_bucket_name(&url.bucket)
-                .with_retry(retry)
-                .build()
-                .map(|store| Arc::new(store) as _),
-        };
-        Ok(Self { store: store.map_err(|cause| why(&cause))?, runtime: Handle::current() })
+    pub(super) fn new(url: BucketUrl) -> Self {
+        Self { bucket: Arc::new(Bucket { url, store: OnceCell::new() }), runtime: Handle::current() }
     }
 
     /// Sends a request to the store, and waits for its end.
-    fn ask<T, F>(&self, request: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> io::Result<T>
+    fn ask<T, F>(&self, request: impl FnOnce(Arc<dyn ObjectStore>) -> F + Send + 'static) -> io::Result<T>
     where
         T: Send + 'static,
         F: Future<Output = object_store::Result<T>> + Send + 'static,
     {
-        let request = request(self.store.clone());
+        let bucket = self.bucket.clone();
         let (sender, answer) = mpsc::sync_channel(1);
         // A request of its own thread would find the runtime gone when the process ends.
-        self.runtime.spawn(async move { sender.send(request.await) });
+        self.runtime.spawn(async move {
+            let answer = match bucket.store.get_or_try_init(|| store(&bucket.url)).await {
+                Ok(store) => request(store.clone()).await,
+                Err(cause) => Err(cause),
+            };
+            sender.send(answer)
+        });
         let answer = answer.recv().map_err(|_| io::Error::other("the process ended before the store answered"))?;
         answer.map_err(|cause| {
             let kind = match cause {
@@ -80,15 +69,44 @@ impl RemoteObjects {
     }
 }
 
+/// Returns a store.
+///
+/// Errors: the environment lacks something, or has something that is not understood.
+async fn store(url: &BucketUrl) -> object_store::Result<Arc<dyn ObjectStore>> {
+    // The library of TLS asks for one implementation of cryptography for all; the driver's is taken, unless there is one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let retry = RetryConfig { retry_timeout: MAX_RETRY_TIME, ..RetryConfig::default() };
+    match url.service {
+        StorageService::S3 => aws::builder()
+            .await
+            .with_bucket_name(&url.bucket)
+            // The service compares it, and a bucket with object lock takes no object without one (arrow-rs#3725).
+            .with_checksum_algorithm(Checksum::SHA256)
+            .with_retry(retry)
+            .build()
+            .map(|store| Arc::new(store) as _),
+        StorageService::AzureBlob => MicrosoftAzureBuilder::from_env()
+            .with_container_name(&url.bucket)
+            .with_retry(retry)
+            .build()
+            .map(|store| Arc::new(store) as _),
+        StorageService::GoogleCloudStorage => GoogleCloudStorageBuilder::from_env()
+            .with_bucket_name(&url.bucket)
+            .with_retry(retry)
+            .build()
+            .map(|store| Arc::new(store) as _),
+    }
+}
+
 impl Objects for RemoteObjects {
     fn put(&self, name: &str, bytes: Bytes) -> io::Result<()> {
         let name = path(name)?;
-        self.ask(|store| async move { store.put(&name, bytes.into()).await }).map(drop)
+        self.ask(move |store| async move { store.put(&name, bytes.into()).await }).map(drop)
     }
 
     fn get(&self, names: &[&str]) -> io::Result<Vec<Bytes>> {
         let names: Vec<Path> = names.iter().map(|name| path(name)).collect::<io::Result<_>>()?;
-        self.ask(|store| {
+        self.ask(move |store| {
             let got = names.into_iter().map(move |name| {
                 let store = store.clone();
                 async move { store.get(&name).await?.bytes().await }
@@ -99,17 +117,17 @@ impl Objects for RemoteObjects {
 
     fn get_range(&self, name: &str, offset: u64, length: u64) -> io::Result<Bytes> {
         let name = path(name)?;
-        self.ask(|store| async move { store.get_range(&name, offset..offset + length).await })
+        self.ask(move |store| async move { store.get_range(&name, offset..offset + length).await })
     }
 
     fn size(&self, name: &str) -> io::Result<u64> {
         let name = path(name)?;
-        Ok(self.ask(|store| async move { store.head(&name).await })?.size)
+        Ok(self.ask(move |store| async move { store.head(&name).await })?.size)
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<ObjectEntry>> {
         let folder = path(folder)?;
-        let objects: Vec<ObjectMeta> = self.ask(|store| store.list(Some(&folder)).try_collect())?;
+        let objects: Vec<ObjectMeta> = self.ask(move |store| store.list(Some(&folder)).try_collect())?;
         let entry = |object: ObjectMeta| ObjectEntry { name: object.location.into(), size: object.size };
         let mut entries: Vec<ObjectEntry> = objects.into_iter().map(entry).collect();
         entries.sort();
@@ -118,7 +136,7 @@ impl Objects for RemoteObjects {
 
     fn names(&self, folder: &str) -> io::Result<Vec<ObjectName>> {
         let folder = path(folder)?;
-        let listed = self.ask(|store| async move { store.list_with_delimiter(Some(&folder)).await })?;
+        let listed = self.ask(move |store| async move { store.list_with_delimiter(Some(&folder)).await })?;
         let folders = listed.common_prefixes.iter().map(|path| (path, true));
         let all = folders.chain(listed.objects.iter().map(|object| (&object.location, false)));
         let name = |(path, is_folder): (&Path, bool)| Some(ObjectName { name: path.filename()?.to_owned(), is_folder });
@@ -206,8 +224,8 @@ mod tests {
 
     #[test]
     fn it_is_said_where_there_are_no_credentials() {
-        let source = "Error performing PUT http://169.254.169.254/latest/api/token in 3 s - timed out".into();
-        let cause = object_store::Error::Generic { store: "S3", source };
+        let source = "Error performing GET http://169.254.169.254/metadata/identity/oauth2/token in 3 s - timed out".into();
+        let cause = object_store::Error::Generic { store: "MicrosoftAzure", source };
         assert!(why(&cause).starts_with("the environment has no credentials, and this machine gives none ("), "{}", why(&cause));
     }
 
