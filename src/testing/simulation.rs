@@ -1,7 +1,7 @@
 //! Whole sweeps in deterministic simulation: real runs, on simulated machines with simulated disks, against a model of a server,
 //! while others write, servers fail over, and connections break. One seed decides everything; virtual time passes as fast as the
 //! machine computes. Some seeds have children that go with their parents, by one rule or by several with different children. Some
-//! have holds, a pause file, policies that are read again, collections that are replaced, or runs of `restore`.
+//! have holds, periods, a pause file, policies that are read again, collections that are replaced, or runs of `restore`.
 //!
 //! ```text
 //! SIMULATION_SEEDS=0..100000 cargo test --release --lib simulation::seeds::of_the_environment -- --include-ignored
@@ -25,6 +25,7 @@ mod network;
 mod oracle;
 mod others;
 mod pauses;
+mod periods;
 mod pressure;
 mod relations;
 mod relatives;
@@ -53,6 +54,7 @@ use choices::Edition;
 use documents::Documents;
 use judge::Judge;
 use kin::Kin;
+use periods::TENANTS;
 use relations::{HOLDS, ID};
 use scenario::Scenario;
 use trace::{EndedSimulation, Trace, digest};
@@ -101,6 +103,16 @@ impl World {
         let write = self.model.put(namespace, id, document.clone())?;
         self.judge.wrote(write, namespace, id, document.as_ref(), self.now());
         Some(write)
+    }
+
+    /// Tells the judge of a hold or a period once a majority knows it.
+    fn tell_once_known(self: &Arc<Self>, write: u64) {
+        let world = self.clone();
+        tokio::spawn(async move {
+            if world.model.has_majority(write).await {
+                world.judge.known(write);
+            }
+        });
     }
 
     /// Lets the pause file appear or disappear.
@@ -175,8 +187,8 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
             model.create_index(namespace, swept.rule.field, 1);
         }
         for mut document in (Documents { random: &mut random, as_of }).fill(swept) {
-            if let Some(holds) = &scenario.holds {
-                kin.give_tenant(holds, &mut document);
+            if let Some(path) = scenario.tenant_path() {
+                kin.give_tenant(path, &mut document);
             }
             if let Some(family) = scenario.family_of(namespace) {
                 kin.give_keys(family, &mut document);
@@ -205,7 +217,7 @@ fn begin(seed: u64, trace: &Trace) -> Arc<World> {
     })
 }
 
-/// Adds the children of the documents of the first rule, and the holds.
+/// Adds the children of the documents of the first rule, the holds and the periods.
 fn add_kin(scenario: &Scenario, model: &Model, judge: &Judge, kin: &mut Kin<'_>) {
     if let Some(family) = &scenario.family {
         let namespace = &scenario.rules[0].rule.namespace;
@@ -231,6 +243,14 @@ fn add_kin(scenario: &Scenario, model: &Model, judge: &Judge, kin: &mut Kin<'_>)
             hold.insert("active", is_active);
             let write = model.put(HOLDS, &id.into(), Some(hold.clone())).expect("a write");
             judge.wrote(write, HOLDS, &id.into(), Some(&hold), 0);
+            judge.known_before(write);
+        }
+    }
+    if let Some(periods) = &scenario.periods {
+        for id in 0..4 {
+            let setting = periods.setting(id, scenario.rules[0].rule.expire_after, kin.0);
+            let write = model.put(TENANTS, &id.into(), Some(setting.clone())).expect("a write");
+            judge.wrote(write, TENANTS, &id.into(), Some(&setting), 0);
             judge.known_before(write);
         }
     }
@@ -260,6 +280,8 @@ async fn carry_out(world: &Arc<World>, seed: u64) {
     writers.push(tokio::spawn(relatives::write(world.clone(), related.fork())));
     writers.push(tokio::spawn(relatives::write_at_tolerance(world.clone(), related.fork())));
     writers.push(tokio::spawn(keepers::write(world.clone(), related.fork())));
+    let of_periods = fastrand::Rng::with_seed((!seed).rotate_left(8));
+    writers.push(tokio::spawn(periods::write(world.clone(), of_periods)));
     let mut restoring = fastrand::Rng::with_seed((!seed).rotate_left(48));
     if let Some(restores) = world.scenario.restores.clone() {
         writers.push(tokio::spawn(restores::write_again(world.clone(), restores.clone(), restoring.fork())));
@@ -279,6 +301,7 @@ async fn carry_out(world: &Arc<World>, seed: u64) {
     // A server that takes seconds for each document is a trouble as well.
     world.model.set_pace(Pace::default());
     keepers::tidy(world);
+    periods::tidy(world);
     if world.scenario.family.is_some() {
         tokio::time::sleep(LAST_ARRIVAL).await;
     }

@@ -99,6 +99,15 @@ impl Selection {
         self.each_unheld(HeldBack::unheld_since_found)
     }
 
+    /// Returns the condition for documents that only a hold keeps; `None` if no key is held.
+    ///
+    /// Errors: the keys were not read.
+    pub(crate) fn kept_by_holds(&self) -> Result<Option<KeyCondition>, bson::error::Error> {
+        let Some(held) = self.holds.as_ref().map(HeldBack::held).transpose()?.flatten() else { return Ok(None) };
+        let expired = self.periods.as_ref().map(HeldBack::unheld).transpose()?.flatten();
+        Ok(KeyCondition::all([Some(held), expired].into_iter().flatten().collect()))
+    }
+
     fn each_unheld(
         &self,
         unheld: impl Fn(&HeldBack) -> Result<Option<KeyCondition>, bson::error::Error>,

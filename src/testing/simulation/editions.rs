@@ -2,6 +2,7 @@
 //! different children, and some runs have an older policy, or only one of the rules.
 
 use super::choices::Edition;
+use super::periods::Periods;
 use super::relations::{Holds, JOURNAL};
 use super::scenario::{ARCHIVES, LAST, Scenario};
 
@@ -98,7 +99,8 @@ impl Scenario {
             text += &format!("  - name: {}\n", name(number));
             let of_children = self.family.as_ref().map(|family| family.lines(edition.children(number))).unwrap_or_default();
             let of_holds = self.holds.as_ref().map(Holds::line);
-            for line in swept.lines().into_iter().chain(of_children).chain(of_holds) {
+            let of_periods = self.periods.as_ref().map(Periods::line);
+            for line in swept.lines().into_iter().chain(of_children).chain(of_holds).chain(of_periods) {
                 text += &format!("    {line}\n");
             }
             if self.archives {

@@ -3,28 +3,33 @@
 mod family;
 mod holds;
 mod leases;
+mod periods;
 mod reports;
 mod restores;
+mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bson::{Bson, DateTime, Document};
 use parking_lot::Mutex;
-use server_model::{Deletion, Insertion, Observer, Updated};
+use server_model::{Deletion, Insertion, Observer, Updated, View};
 use tokio::time::Instant;
 
 use super::archives::RunArchive;
 use super::choices::Edition;
 use super::editions::name;
 use super::oracle::Rule;
+use super::periods::TENANTS;
 use super::relations::{HOLDS, JOURNAL};
 use super::scenario::{LAST, LOCKS, MAX_SKEW, Scenario};
 use super::trace::{Trace, digest};
 use family::{ByRule, FamilyJudge};
 use holds::HoldsJudge;
 use leases::{DroppedLeases, Left};
+use periods::PeriodsJudge;
 use restores::Restoring;
+use settings::Settings;
 
 /// A time after every other one: what is held since then is held now.
 const NOW: i64 = i64::MAX;
@@ -55,6 +60,7 @@ struct Facts {
     dropped: BTreeMap<&'static str, DroppedLeases>,
     family: Option<FamilyJudge>,
     holds: Option<HoldsJudge>,
+    periods: Option<PeriodsJudge>,
     /// Collections that others dropped or renamed.
     moved: Vec<Left>,
     /// Number of writes that fail-overs have taken back.
@@ -94,13 +100,16 @@ struct Gone {
     document: Document,
     /// The beginning of the command that deleted it.
     begun: Instant,
+    /// The rules of the run, as the command may have judged it at the earliest; none for a child.
+    rules: Vec<Rule>,
 }
 
 impl Judge {
     pub(super) fn new(scenario: &Scenario, trace: &Trace) -> Arc<Self> {
         let family = FamilyJudge::new(scenario);
         let holds = scenario.holds.as_ref().map(HoldsJudge::new);
-        let facts = Mutex::new(Facts { family, holds, ..Facts::default() });
+        let periods = scenario.periods.as_ref().map(PeriodsJudge::new);
+        let facts = Mutex::new(Facts { family, holds, periods, ..Facts::default() });
         Arc::new(Self { scenario: scenario.clone(), trace: trace.clone(), begun: Instant::now(), facts })
     }
 
@@ -137,7 +146,8 @@ impl Judge {
             let all = documents(&rule.namespace);
             // A document that stays because of its children does not count as expired.
             let stays = |document: &Document| facts.is_held(document, NOW) || self.keeps(&edition, number, document);
-            let goes = |document: &&Document| rule.is_expired(document, now) && !stays(document);
+            let goes =
+                |document: &&Document| facts.at_most(rule, document, begun_at).is_expired(document, now) && !stays(document);
             let expired = all.iter().filter(goes).count();
             expired as f64 * 100.0 / all.len().max(1) as f64
         };
@@ -159,6 +169,9 @@ impl Judge {
         if let Some(holds) = facts.holds.as_mut().filter(|_| namespace == HOLDS) {
             holds.wrote(write, id, document, self.time(Instant::now()));
         }
+        if let Some(periods) = facts.periods.as_mut().filter(|_| namespace == TENANTS) {
+            periods.settings.wrote(write, id, document, self.time(Instant::now()));
+        }
         facts.touched.insert((namespace.to_owned(), id.to_string()), time);
         facts.written.push((write, namespace.to_owned(), id.to_string()));
     }
@@ -170,18 +183,15 @@ impl Judge {
         }
     }
 
-    /// Notes that a majority knows of a hold that others wrote.
+    /// Notes that a majority knows of a hold or a period that others wrote.
     pub(super) fn known(&self, write: u64) {
-        if let Some(holds) = &mut self.facts.lock().holds {
-            holds.known(write, self.time(Instant::now()));
-        }
+        let now = self.time(Instant::now());
+        self.facts.lock().settings().for_each(|settings| settings.known(write, now));
     }
 
-    /// Notes a hold that was there before the simulation began.
+    /// Notes a hold or a period that was there before the simulation began.
     pub(super) fn known_before(&self, write: u64) {
-        if let Some(holds) = &mut self.facts.lock().holds {
-            holds.known(write, i64::MIN);
-        }
+        self.facts.lock().settings().for_each(|settings| settings.known(write, i64::MIN));
     }
 
     /// Notes a write that a fail-over took back.
@@ -192,9 +202,7 @@ impl Judge {
         if let Some(family) = &mut facts.family {
             family.took_back(write);
         }
-        if let Some(holds) = &mut facts.holds {
-            holds.took_back(write);
-        }
+        facts.settings().for_each(|settings| settings.took_back(write));
         let Facts { gone, children, touched, written, time, .. } = &mut *facts;
         for gone in gone.iter_mut().chain(children).filter(|gone| gone.write == write) {
             gone.is_taken_back = true;
@@ -224,6 +232,22 @@ impl Judge {
 }
 
 impl Facts {
+    /// Returns the collections by which holds and periods are known.
+    fn settings(&mut self) -> impl Iterator<Item = &mut Settings> {
+        let of_holds = self.holds.as_mut().map(|holds| &mut holds.settings);
+        of_holds.into_iter().chain(self.periods.as_mut().map(|periods| &mut periods.settings))
+    }
+
+    /// Returns a rule as a delete that began then may judge a document at the earliest.
+    fn at_least(&self, rule: &Rule, document: &Document, begun: i64, server: &View<'_>) -> Rule {
+        self.periods.as_ref().map_or(rule.clone(), |periods| periods.at_least(rule, document, begun, server))
+    }
+
+    /// Returns a rule as a run that began then judges a document at the latest.
+    fn at_most(&self, rule: &Rule, document: &Document, since: i64) -> Rule {
+        self.periods.as_ref().map_or(rule.clone(), |periods| periods.at_most(rule, document, since))
+    }
+
     /// Whether a document is held, or was so at any time since then.
     fn is_held(&self, document: &Document, since: i64) -> bool {
         self.holds.as_ref().is_some_and(|holds| holds.held_since(document, since))
@@ -251,16 +275,18 @@ impl Judge {
         // The clock of a new primary may be behind that by which the run judges; its report tells exactly.
         let behind = self.scenario.troubles.fail_over_every.map_or(0, |_| 2 * MAX_SKEW);
         let latest = self.scenario.as_of.unwrap_or(now.timestamp_millis() + behind);
-        let expired: Vec<usize> = self
-            .rules(facts, run, namespace)
-            .filter(|(_, rule)| rule.is_expired(document, latest))
-            .map(|(number, _)| number)
-            .collect();
+        let begun = self.time(deletion.begun);
+        let judged = |(number, rule): (usize, &Rule)| (number, facts.at_least(rule, document, begun, &deletion.server));
+        let judged: Vec<(usize, Rule)> = self.rules(facts, run, namespace).map(judged).collect();
+        let is_expired = |judged: &&(usize, Rule)| judged.1.is_expired(document, latest);
+        let expired: Vec<usize> = judged.iter().filter(is_expired).map(|(number, _)| *number).collect();
         if expired.is_empty() {
             self.trace
                 .violated(|| format!("{run} deletes {document}, which has not expired at {}", DateTime::from_millis(latest)));
         }
-        let begun = self.time(deletion.begun);
+        if let Some(setting) = facts.periods.as_ref().and_then(|periods| periods.forbids(begun, &deletion.server)) {
+            self.trace.violated(|| format!("{run} deletes {document} in spite of {setting}"));
+        }
         if let Some(hold) = facts.holds.as_ref().and_then(|holds| holds.forbids(document, begun, &deletion.server)) {
             self.trace.violated(|| format!("{run} deletes {document} in spite of {hold}"));
         }
@@ -285,7 +311,7 @@ impl Judge {
         if let Some(known) = facts.runs.get_mut(run) {
             known.has_deleted = true;
         }
-        facts.gone.push(Gone::of(deletion, run));
+        facts.gone.push(Gone { rules: judged.into_iter().map(|(_, rule)| rule).collect(), ..Gone::of(deletion, run) });
     }
 }
 
@@ -300,6 +326,7 @@ impl Gone {
             id: deletion.document.get("_id").map(Bson::to_string).unwrap_or_default(),
             document: deletion.document.clone(),
             begun: deletion.begun,
+            rules: Vec::new(),
         }
     }
 }

@@ -54,7 +54,7 @@ fn act(world: &Arc<World>, holds: &Holds, random: &mut fastrand::Rng) {
             let all = world.model.documents(&rule.namespace);
             if !all.is_empty() {
                 let mut document = all[random.usize(..all.len())].clone();
-                Kin(random).give_tenant(holds, &mut document);
+                Kin(random).give_tenant(holds.path, &mut document);
                 world.put(&rule.namespace, &document["_id"].clone(), Some(document));
             }
         }
@@ -64,10 +64,5 @@ fn act(world: &Arc<World>, holds: &Holds, random: &mut fastrand::Rng) {
 /// Writes a hold, and tells the judge once a majority knows it.
 fn place(world: &Arc<World>, id: &Bson, hold: Option<Document>) {
     let Some(write) = world.put(HOLDS, id, hold) else { return };
-    let world = world.clone();
-    tokio::spawn(async move {
-        if world.model.has_majority(write).await {
-            world.judge.known(write);
-        }
-    });
+    world.tell_once_known(write);
 }

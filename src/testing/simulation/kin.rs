@@ -3,7 +3,7 @@
 use bson::{Bson, Document, doc};
 
 use super::documents::object_id;
-use super::relations::{ChildCollection, HELD_KEY, Holds, ID, SimulatedFamily, put};
+use super::relations::{ChildCollection, HELD_KEY, ID, SimulatedFamily, put};
 use super::scenario::START;
 
 const DAY: i64 = 24 * 3600;
@@ -112,8 +112,8 @@ impl Kin<'_> {
     }
 
     /// Gives a document a tenant, several of them, or none.
-    pub(super) fn give_tenant(&mut self, holds: &Holds, document: &mut Document) {
-        let (outer, inner) = holds.path.split_once('.').map_or((holds.path, None), |(outer, inner)| (outer, Some(inner)));
+    pub(super) fn give_tenant(&mut self, path: &str, document: &mut Document) {
+        let (outer, inner) = path.split_once('.').map_or((path, None), |(outer, inner)| (outer, Some(inner)));
         let below = |value: Bson| inner.map_or(value.clone(), |inner| doc! { inner: value }.into());
         let value = match self.0.u8(..8) {
             0 => {

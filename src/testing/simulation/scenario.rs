@@ -7,6 +7,7 @@ use server_model::{BEGINNING, Release};
 
 use super::choices::{Edition, Moved, Pauses, Rereads, Restores, Sweeper};
 use super::oracle::{Filter, Format, Rule};
+use super::periods::{self, Periods};
 use super::relations::{self, Holds, SimulatedFamily};
 use super::troubles::Troubles;
 
@@ -65,6 +66,8 @@ pub(super) struct Scenario {
     pub editions: BTreeMap<String, Edition>,
     /// The holds of all rules.
     pub holds: Option<Holds>,
+    /// The periods of all rules.
+    pub periods: Option<Periods>,
     /// Largest difference of a server's clock, in milliseconds.
     pub max_skew: i64,
 }
@@ -125,6 +128,7 @@ impl Scenario {
             restores: None,
             editions: BTreeMap::new(),
             holds: None,
+            periods: None,
             max_skew: MAX_SKEW,
         }
     }
@@ -146,9 +150,14 @@ impl Scenario {
         self.rules.iter_mut().for_each(|swept| swept.max_head = random.u8(..6) == 0);
     }
 
-    /// Adds children and holds, if the seed says so.
+    /// Adds children, holds and periods, if the seed says so.
     pub(super) fn relate(&mut self, seed: u64) {
         (self.family, self.holds) = relations::of(seed);
+        self.periods = periods::of(seed, self.holds.as_ref().map(|holds| holds.path));
+        if let Some(family) = self.family.as_mut().filter(|_| self.periods.is_some()) {
+            // A child without a parent has no key by which a period could keep it.
+            family.orphans = false;
+        }
         if self.family.as_ref().is_some_and(|family| family.is_gridfs) {
             let first = self.rules[0].rule.namespace.clone();
             let of_first = self.rules.iter_mut().filter(|swept| swept.rule.namespace == first);
@@ -157,7 +166,8 @@ impl Scenario {
         if let (Some(family), Some(as_of)) = (&mut self.family, self.as_of) {
             family.as_of = as_of;
         }
-        let rate = self.holds.as_ref().and_then(|holds| holds.rate).or(self.family.as_ref().and_then(|family| family.rate));
+        let of_keys = self.holds.as_ref().and_then(|holds| holds.rate).or(self.periods.as_ref().and_then(|periods| periods.rate));
+        let rate = of_keys.or(self.family.as_ref().and_then(|family| family.rate));
         for swept in self.rules.iter_mut().filter(|_| rate.is_some()) {
             swept.documents = swept.documents.min(40);
             swept.rate = swept.rate.or(rate);
@@ -167,15 +177,22 @@ impl Scenario {
             (faults.late, faults.cut_while) = (late, faults.cut_while.max(late));
             faults.max_late = Duration::from_millis(most);
         }
-        if let Some(holds) = &self.holds {
+        if self.holds.is_some() || self.periods.is_some() {
+            let late =
+                self.holds.as_ref().and_then(|holds| holds.late).or(self.periods.as_ref().and_then(|periods| periods.late));
             // A run is sure to notice that the leases are gone only as long as it can ask the server.
-            if let Some((late, most)) = holds.late.filter(|_| self.locks_dropped.is_none()) {
+            if let Some((late, most)) = late.filter(|_| self.locks_dropped.is_none()) {
                 self.troubles.faults.late_delete = late;
                 self.troubles.faults.max_late = Duration::from_millis(most);
             }
-            // What is promised of holds assumes that the clocks of any two servers differ by less than two seconds.
+            // What is promised of them assumes that the clocks of any two servers differ by less than two seconds.
             self.max_skew = MAX_SKEW / 2 - 1;
         }
+    }
+
+    /// Returns the path of the tenant of a document; `None` if documents have none.
+    pub(super) fn tenant_path(&self) -> Option<&'static str> {
+        self.holds.as_ref().map(|holds| holds.path).or(self.periods.as_ref().map(|periods| periods.path))
     }
 
     /// Returns the children of the documents of a namespace.
@@ -284,7 +301,8 @@ impl SweptRule {
         }
         // The last document with one of them may go.
         lines.push(
-            "allowUnknownFields: [status, ttl, active, tenant, meta.tenant, files_id, order, of.order, number, ref.code]".into(),
+            "allowUnknownFields: [status, ttl, active, tenant, meta.tenant, files_id, order, of.order, number, ref.code, kept]"
+                .into(),
         );
         lines.push("allowUnknownTypes: [status, active]".into());
         lines.extend(self.rate.map(|rate| format!("rate: {rate}")));

@@ -160,6 +160,8 @@ async fn holds_and_children_go_together_with_periods() {
     );
     let swept = case.report(&rule, &[]).await;
     assert_eq!((swept.ran.code, swept.rule(0, "childrenDeletedCount")), (Some(0), &3.into()), "{swept:?}");
+    // Of the documents that are held, those that have expired by their own periods.
+    assert_eq!(swept.rule(0, "heldCount"), 2, "{swept:?}");
     let left = (1..=14).filter(|id| ![1, 7, 9].contains(id));
     assert_eq!(case.ids("c").await, id_set(left.clone()));
     assert_eq!(case.ids("lines").await, id_set(left.map(|id| id * 10)));

@@ -238,14 +238,14 @@ async fn matching(deployment: &Deployment, rule: &SweepRule, predicate: Document
     Ok(read(expiry, found.as_ref()).count)
 }
 
-/// Counts the expired documents that holds keep, by their keys; `None` in a rule without holds, or where the service bills every
+/// Counts the documents that have expired, by their periods too, and that holds keep, by their keys; `None` in a rule without holds, or where the service bills every
 /// document that is looked at.
 ///
 /// A document with a list of keys counts once, under its list.
 pub(crate) async fn held(deployment: &Deployment, rule: &SweepRule) -> Result<Option<HeldDocuments>> {
     let selection = &rule.selection;
     let Some(holds) = selection.holds.as_ref().filter(|_| !deployment.facts.capabilities.request_charge) else { return Ok(None) };
-    by_key(deployment, selection, &holds.path, holds.held()?).await.map(Some)
+    by_key(deployment, selection, &holds.path, selection.kept_by_holds()?).await.map(Some)
 }
 
 /// Counts the documents that have expired by the shortest period and stay because their own is unclear, by their keys. `None` in

@@ -43,7 +43,7 @@ impl Judge {
         self.ended_with_children(run, report, &facts, &documents);
         let as_of = report.as_of.map(|as_of| as_of.0.timestamp_millis()).unwrap_or_default();
         for gone in facts.gone.iter().filter(|gone| gone.run == run) {
-            if !self.rules(&facts, run, &gone.namespace).any(|(_, rule)| rule.is_expired(&gone.document, as_of)) {
+            if !gone.rules.iter().any(|rule| rule.is_expired(&gone.document, as_of)) {
                 self.trace.violated(|| format!("{run} deleted {}, which had not expired at its own {as_of}", gone.document));
             }
         }
@@ -54,7 +54,8 @@ impl Judge {
             let Run { begun, begun_at, ref listed, ref edition, .. } = facts.runs[run];
             let namespace = &swept.rule.namespace;
             let goes = |document: &&Document| {
-                let may_go = swept.rule.is_expired(document, as_of) && !facts.is_held(document, begun_at);
+                let rule = facts.at_most(&swept.rule, document, begun_at);
+                let may_go = rule.is_expired(document, as_of) && !facts.is_held(document, begun_at);
                 may_go && !self.keeps(edition, number, document)
             };
             // What was there when others took the collection away was not deleted before, and could not be deleted any more.
@@ -127,7 +128,7 @@ impl Judge {
                 self.trace
                     .violated(|| format!("the last run says `complete` and left {orphan}, whose parent was not there for a day"));
             }
-            let is_expired = |document: &Document| rule.is_expired(document, as_of);
+            let is_expired = |document: &Document| facts.at_most(rule, document, NOW).is_expired(document, as_of);
             let is_held = |document: &Document| facts.is_held(document, NOW);
             let (held, left): (Vec<Document>, Vec<Document>) =
                 documents(&rule.namespace).into_iter().filter(is_expired).partition(is_held);
