@@ -238,8 +238,8 @@ async fn matching(deployment: &Deployment, rule: &SweepRule, predicate: Document
     Ok(read(expiry, found.as_ref()).count)
 }
 
-/// Counts the documents that have expired, by their periods too, and that holds keep, by their keys; `None` in a rule without holds, or where the service bills every
-/// document that is looked at.
+/// Counts the documents that have expired, by their periods too, and that holds keep, by their keys. `None` in a rule without
+/// holds, or where the service bills every document that is looked at.
 ///
 /// A document with a list of keys counts once, under its list.
 pub(crate) async fn held(deployment: &Deployment, rule: &SweepRule) -> Result<Option<HeldDocuments>> {
