@@ -1,5 +1,5 @@
-//! Judges periods: a document lives at least as long as every period of it that a majority has known for 20 s when a delete
-//! begins, and goes once it has expired by all that were there while a run lasted.
+//! Judges periods. A document lives at least as long as every period of it that a majority has known for 20 s when a delete
+//! begins. It goes once it has expired by all that were there while a run lasted.
 
 use bson::{Bson, Document};
 use server_model::View;
