@@ -54,8 +54,7 @@ use choices::Edition;
 use documents::Documents;
 use judge::Judge;
 use kin::Kin;
-use periods::TENANTS;
-use relations::{HOLDS, ID};
+use relations::{HOLDS, ID, TENANTS};
 use scenario::Scenario;
 use trace::{EndedSimulation, Trace, digest};
 
@@ -248,7 +247,7 @@ fn add_kin(scenario: &Scenario, model: &Model, judge: &Judge, kin: &mut Kin<'_>)
     }
     if let Some(periods) = &scenario.periods {
         for id in 0..4 {
-            let setting = periods.setting(id, scenario.rules[0].rule.expire_after, kin.0);
+            let setting = periods::setting(periods, id, scenario.rules[0].rule.expire_after, kin.0);
             let write = model.put(TENANTS, &id.into(), Some(setting.clone())).expect("a write");
             judge.wrote(write, TENANTS, &id.into(), Some(&setting), 0);
             judge.known_before(write);

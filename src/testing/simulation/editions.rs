@@ -2,8 +2,7 @@
 //! different children, and some runs have an older policy, or only one of the rules.
 
 use super::choices::Edition;
-use super::periods::Periods;
-use super::relations::{Holds, JOURNAL};
+use super::relations::{Holds, JOURNAL, Periods};
 use super::scenario::{ARCHIVES, LAST, Scenario};
 
 /// One in so many simulations with children has rules with different ones.

@@ -1,4 +1,4 @@
-//! What belongs together in a simulation: children of parents, and holds. They are chosen after all else, by chances of their
+//! What belongs together in a simulation: children of parents, holds, and periods. They are chosen after all else, by chances of their
 //! own, so that a seed without them goes on as it would if there were none.
 
 use std::collections::BTreeMap;
@@ -294,4 +294,82 @@ pub(super) fn is_same(a: &Bson, b: &Bson) -> bool {
 /// Returns a text that is the same for values that are equal to the server.
 pub(super) fn name_of(value: &Bson) -> String {
     float(value).map_or_else(|| value.to_string(), |number| format!("{number:?}"))
+}
+
+/// The collection of the settings.
+pub(super) const TENANTS: &str = "crm.tenants";
+
+/// The field of a setting with its tenant.
+pub(super) const TENANT: &str = "code";
+
+/// The field of a setting with the period.
+pub(super) const PERIOD: &str = "kept";
+
+/// One in so many simulations has periods.
+const PERIODS_ONE_IN: u8 = 4;
+
+/// The periods of all rules.
+#[derive(Debug, Clone)]
+pub(super) struct Periods {
+    /// Path of the tenant in the documents of the rules.
+    pub path: &'static str,
+    /// The unit with its seconds.
+    pub unit: (char, i64),
+    /// Whether others write settings without a proper key now and then.
+    pub has_malformed: bool,
+    pub writes: u32,
+    pub writes_every: u64,
+    /// Documents per second of each rule, so that runs last; `None` if it stays as it is.
+    pub rate: Option<u32>,
+    /// Chance that a delete is late, and for how many milliseconds at most; `None` if the troubles stay as they are.
+    pub late: Option<(f64, u64)>,
+}
+
+/// What a setting says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Period {
+    Seconds(i64),
+    /// The documents stay: the period is none, or unclear.
+    Keeps,
+    /// The rule's own time applies.
+    Missing,
+}
+
+/// Chooses the periods of a seed. Its documents have the tenants at a path if holds name one already.
+pub(super) fn periods_of(seed: u64, path: Option<&'static str>) -> Option<Periods> {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x0070_6572_696f_6473);
+    (random.u8(..PERIODS_ONE_IN) == 0).then(|| {
+        let late = (random.u8(..3) == 0).then(|| (0.05 + random.f64() * 0.4, random.u64(25_000..60_000)));
+        let own = if random.u8(..3) == 0 { "meta.tenant" } else { "tenant" };
+        let often = late.is_some() || random.bool();
+        Periods {
+            path: path.unwrap_or(own),
+            unit: [('s', 1), ('m', 60), ('h', 3600)][random.usize(..3)],
+            has_malformed: random.u8(..8) == 0,
+            writes: if random.u8(..6) == 0 { 0 } else { random.u32(1..40) },
+            writes_every: if often { random.u64(1..5000) } else { random.u64(1..15_000) },
+            rate: (random.u8(..3) > 0).then(|| random.u32(1..5)),
+            late,
+        }
+    })
+}
+
+impl Periods {
+    /// Returns the line of a rule.
+    pub(super) fn line(&self) -> String {
+        let key = format!("{{of: {}, in: {TENANT}}}", self.path);
+        format!("periods: {{collection: {TENANTS}, key: {key}, value: {PERIOD}, unit: {}}}", self.unit.0)
+    }
+
+    /// Reads a setting.
+    pub(super) fn read(&self, setting: &Document) -> Period {
+        let number = match setting.get(PERIOD) {
+            None => return Period::Missing,
+            Some(Bson::Int32(number)) => f64::from(*number),
+            Some(Bson::Int64(number)) => *number as f64,
+            Some(Bson::Double(number)) => *number,
+            Some(_) => return Period::Keeps,
+        };
+        if number >= 1.0 && number.fract() == 0.0 { Period::Seconds(number as i64 * self.unit.1) } else { Period::Keeps }
+    }
 }

@@ -7,8 +7,7 @@ use server_model::{BEGINNING, Release};
 
 use super::choices::{Edition, Moved, Pauses, Rereads, Restores, Sweeper};
 use super::oracle::{Filter, Format, Rule};
-use super::periods::{self, Periods};
-use super::relations::{self, Holds, SimulatedFamily};
+use super::relations::{self, Holds, Periods, SimulatedFamily};
 use super::troubles::Troubles;
 
 /// The start of every simulation by the server's clock, in milliseconds since 1970: 2027-01-15T08:00:00Z.
@@ -153,7 +152,7 @@ impl Scenario {
     /// Adds children, holds and periods, if the seed says so.
     pub(super) fn relate(&mut self, seed: u64) {
         (self.family, self.holds) = relations::of(seed);
-        self.periods = periods::of(seed, self.holds.as_ref().map(|holds| holds.path));
+        self.periods = relations::periods_of(seed, self.holds.as_ref().map(|holds| holds.path));
         if let Some(family) = self.family.as_mut().filter(|_| self.periods.is_some()) {
             // A child without a parent has no key by which a period could keep it.
             family.orphans = false;

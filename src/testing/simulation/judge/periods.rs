@@ -7,8 +7,7 @@ use server_model::View;
 use super::NOW;
 use super::settings::{Settings, State};
 use crate::testing::simulation::oracle::Rule;
-use crate::testing::simulation::periods::{Period, Periods, TENANT, TENANTS};
-use crate::testing::simulation::relations::{is_same, values};
+use crate::testing::simulation::relations::{Period, Periods, TENANT, TENANTS, is_same, values};
 
 /// Time for which a run may go by what was there before it began, in milliseconds.
 const LAG: i64 = 25_000;
