@@ -1,5 +1,5 @@
-//! What belongs together in a simulation: children of parents, holds, and periods. They are chosen after all else, by chances of their
-//! own, so that a seed without them goes on as it would if there were none.
+//! What belongs together in a simulation: children of parents, holds, and periods. They are chosen after all else, by chances of
+//! their own, so that a seed without them goes on as it would if there were none.
 
 use std::collections::BTreeMap;
 
