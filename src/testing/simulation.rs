@@ -104,8 +104,9 @@ impl World {
         Some(write)
     }
 
-    /// Tells the judge of a hold or a period once a majority knows it.
-    fn tell_once_known(self: &Arc<Self>, write: u64) {
+    /// Writes a hold or a setting as another client does, and tells the judge once a majority knows it.
+    fn place(self: &Arc<Self>, namespace: &str, id: &Bson, document: Option<Document>) {
+        let Some(write) = self.put(namespace, id, document) else { return };
         let world = self.clone();
         tokio::spawn(async move {
             if world.model.has_majority(write).await {
@@ -300,7 +301,6 @@ async fn carry_out(world: &Arc<World>, seed: u64) {
     // A server that takes seconds for each document is a trouble as well.
     world.model.set_pace(Pace::default());
     keepers::tidy(world);
-    periods::tidy(world);
     if world.scenario.family.is_some() {
         tokio::time::sleep(LAST_ARRIVAL).await;
     }

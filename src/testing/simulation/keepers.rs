@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::{Bson, Document};
+use bson::Bson;
 
 use super::World;
 use super::kin::Kin;
-use super::relations::{HELD_KEY, HOLDS, Holds};
+use super::relations::{HELD_KEY, HOLDS, Holds, TENANT, TENANTS};
 
 /// Number of different holds.
 const MOST: i32 = 5;
@@ -21,11 +21,13 @@ pub(super) async fn write(world: Arc<World>, mut random: fastrand::Rng) {
     }
 }
 
-/// Removes the holds without a proper key, once no fail-over can bring them back.
+/// Removes the holds and the settings without a proper key, once no fail-over can bring them back.
 pub(super) fn tidy(world: &Arc<World>) {
-    for hold in world.model.documents(HOLDS) {
-        if matches!(hold.get(HELD_KEY), None | Some(Bson::Null | Bson::Array(_))) {
-            place(world, &hold["_id"], None);
+    for (namespace, key) in [(HOLDS, HELD_KEY), (TENANTS, TENANT)] {
+        for document in world.model.documents(namespace) {
+            if matches!(document.get(key), None | Some(Bson::Null | Bson::Array(_))) {
+                world.place(namespace, &document["_id"], None);
+            }
         }
     }
 }
@@ -35,34 +37,33 @@ fn act(world: &Arc<World>, holds: &Holds, random: &mut fastrand::Rng) {
     match random.u8(..12) {
         0..5 => {
             let hold = Kin(random).hold(id);
-            place(world, &id.into(), Some(hold));
+            world.place(HOLDS, &id.into(), Some(hold));
         }
-        5 => place(world, &id.into(), None),
+        5 => world.place(HOLDS, &id.into(), None),
         6 => {
             if let Some(mut hold) = world.model.document(HOLDS, &id.into()) {
                 hold.insert("active", !hold.get_bool("active").unwrap_or(false));
                 hold.insert("v", random.i32(0..));
-                place(world, &id.into(), Some(hold));
+                world.place(HOLDS, &id.into(), Some(hold));
             }
         }
         7 if holds.has_malformed => {
             let hold = Kin(random).malformed(id);
-            place(world, &id.into(), Some(hold));
+            world.place(HOLDS, &id.into(), Some(hold));
         }
         _ => {
             let rule = &world.scenario.rules[random.usize(..world.scenario.rules.len())].rule;
-            let all = world.model.documents(&rule.namespace);
-            if !all.is_empty() {
-                let mut document = all[random.usize(..all.len())].clone();
-                Kin(random).give_tenant(holds.path, &mut document);
-                world.put(&rule.namespace, &document["_id"].clone(), Some(document));
-            }
+            give_another_tenant(world, &rule.namespace, holds.path, random);
         }
     }
 }
 
-/// Writes a hold, and tells the judge once a majority knows it.
-fn place(world: &Arc<World>, id: &Bson, hold: Option<Document>) {
-    let Some(write) = world.put(HOLDS, id, hold) else { return };
-    world.tell_once_known(write);
+/// Gives a document of a namespace another tenant at a path.
+pub(super) fn give_another_tenant(world: &World, namespace: &str, path: &str, random: &mut fastrand::Rng) {
+    let all = world.model.documents(namespace);
+    if !all.is_empty() {
+        let mut document = all[random.usize(..all.len())].clone();
+        Kin(random).give_tenant(path, &mut document);
+        world.put(namespace, &document["_id"].clone(), Some(document));
+    }
 }

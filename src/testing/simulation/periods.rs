@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::{Bson, Document, doc};
 
 use super::World;
+use super::keepers::give_another_tenant;
 use super::kin::Kin;
 use super::relations::{PERIOD, Periods, TENANT, TENANTS};
 
@@ -54,14 +55,14 @@ fn act(world: &Arc<World>, periods: &Periods, random: &mut fastrand::Rng) {
     let id = random.i32(1..=MOST);
     let rule = &world.scenario.rules[random.usize(..world.scenario.rules.len())].rule;
     match random.u8(..12) {
-        0..4 => place(world, &id.into(), Some(setting(periods, id, rule.expire_after, random))),
-        4 => place(world, &id.into(), None),
+        0..4 => world.place(TENANTS, &id.into(), Some(setting(periods, id, rule.expire_after, random))),
+        4 => world.place(TENANTS, &id.into(), None),
         5..8 => {
             // A tenant gets another period.
             if let Some(before) = world.model.document(TENANTS, &id.into()) {
                 let mut changed = setting(periods, id, rule.expire_after, random);
                 before.get(TENANT).into_iter().for_each(|tenant| drop(changed.insert(TENANT, tenant)));
-                place(world, &id.into(), Some(changed));
+                world.place(TENANTS, &id.into(), Some(changed));
             }
         }
         8 if periods.has_malformed => {
@@ -71,30 +72,8 @@ fn act(world: &Arc<World>, periods: &Periods, random: &mut fastrand::Rng) {
                 1 => drop(changed.insert(TENANT, Bson::Null)),
                 _ => drop(changed.insert(TENANT, ["a"])),
             }
-            place(world, &id.into(), Some(changed));
+            world.place(TENANTS, &id.into(), Some(changed));
         }
-        _ => {
-            let all = world.model.documents(&rule.namespace);
-            if !all.is_empty() {
-                let mut document = all[random.usize(..all.len())].clone();
-                Kin(random).give_tenant(periods.path, &mut document);
-                world.put(&rule.namespace, &document["_id"].clone(), Some(document));
-            }
-        }
+        _ => give_another_tenant(world, &rule.namespace, periods.path, random),
     }
-}
-
-/// Removes the settings without a proper key, once no fail-over can bring them back.
-pub(super) fn tidy(world: &Arc<World>) {
-    for setting in world.model.documents(TENANTS) {
-        if matches!(setting.get(TENANT), None | Some(Bson::Null | Bson::Array(_))) {
-            place(world, &setting["_id"], None);
-        }
-    }
-}
-
-/// Writes a setting, and tells the judge once a majority knows it.
-fn place(world: &Arc<World>, id: &Bson, setting: Option<Document>) {
-    let Some(write) = world.put(TENANTS, id, setting) else { return };
-    world.tell_once_known(write);
 }

@@ -1,5 +1,5 @@
-//! What belongs together in a simulation: children of parents, holds, and periods. They are chosen after all else, by chances of
-//! their own, so that a seed without them goes on as it would if there were none.
+//! The children, holds and periods of a simulation. They are drawn after all else, from random numbers of their own: a seed
+//! without them takes the steps that it would take if there were no such thing.
 
 use std::collections::BTreeMap;
 
@@ -325,11 +325,11 @@ pub(super) struct Periods {
     pub late: Option<(f64, u64)>,
 }
 
-/// What a setting says.
+/// The period in a setting of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Period {
     Seconds(i64),
-    /// The documents stay: the period is none, or unclear.
+    /// Documents of the tenant are never deleted: the period is -1, or no valid one.
     Keeps,
     /// The rule's own time applies.
     Missing,

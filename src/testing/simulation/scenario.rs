@@ -184,7 +184,7 @@ impl Scenario {
                 self.troubles.faults.late_delete = late;
                 self.troubles.faults.max_late = Duration::from_millis(most);
             }
-            // What is promised of them assumes that the clocks of any two servers differ by less than two seconds.
+            // Holds and periods are respected after 20 s only if the clocks of any two servers differ by less than two seconds.
             self.max_skew = MAX_SKEW / 2 - 1;
         }
     }

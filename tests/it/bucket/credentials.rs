@@ -1,4 +1,4 @@
-//! Where credentials of AWS are found: the environment, profiles, and the services that hand them out.
+//! Credentials of AWS from profiles and from the services that issue them, and errors that say what is wrong with them.
 
 use std::fs;
 use std::process::Command;
@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use mongodb::bson::{Document, doc};
+use mongodb::bson::doc;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -125,7 +125,7 @@ async fn credentials_of_profiles_roles_and_containers_are_taken() {
     ];
     for (name, config, variables) in cases {
         let case = Case::new().await;
-        case.fill("c", dated(0..30, days(-3)).chain([living(99)])).await;
+        case.fill("c", dated(0..30, days(-3)).chain([doc! { "_id": 99, "at": days(0) }])).await;
         let before = issuer.issued.load(Ordering::Relaxed);
         let mut command = without_keys(&case, &s3, &profiles, &config);
         command.envs(variables);
@@ -136,11 +136,6 @@ async fn credentials_of_profiles_roles_and_containers_are_taken() {
         // One for the look before the run, and one for the archive.
         assert_eq!(issued, if ["role", "web identity", "container"].contains(&name) { 2 } else { 0 }, "{name}");
     }
-}
-
-/// Returns a document that has not expired.
-fn living(id: i32) -> Document {
-    doc! { "_id": id, "at": days(0) }
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
-//! Where buckets of S3 and their credentials are found: in the environment, in a profile, or by the role of a container or a
-//! machine, in the order of AWS's own tools. Source: AWS SDKs and Tools Reference Guide, "Standardized credential providers".
+//! Region, endpoint and credentials of the buckets of S3. AWS's own library looks for them in the environment, then in a profile,
+//! and at last asks the container or the machine.
+//!
+//! Source: AWS SDKs and Tools Reference Guide, "Standardized credential providers".
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Chain;
-use aws_config::{BehaviorVersion, SdkConfig};
+use aws_config::BehaviorVersion;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
@@ -25,11 +27,7 @@ const EXPORT: &str = "`eval \"$(aws configure export-credentials --format env)\"
 pub(super) async fn builder() -> AmazonS3Builder {
     let http = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https();
     let config = aws_config::defaults(BehaviorVersion::v2026_01_12()).http_client(http).load().await;
-    with(&config, AmazonS3Builder::from_env())
-}
-
-/// Adds what AWS's own library found to a builder that only knows the environment.
-fn with(config: &SdkConfig, mut builder: AmazonS3Builder) -> AmazonS3Builder {
+    let mut builder = AmazonS3Builder::from_env();
     if let Some(region) = config.region() {
         builder = builder.with_region(region.as_ref());
     }
