@@ -6,6 +6,7 @@ pub(crate) mod error;
 pub(crate) mod find;
 pub(crate) mod meter;
 pub(crate) mod overload;
+pub(crate) mod plan;
 pub(crate) mod retry;
 pub(super) mod running;
 pub(crate) mod timeout;

@@ -120,10 +120,37 @@ async fn a_look_at_the_storage_chooses_the_order_of_a_large_collection() {
         let documents = ranks.into_iter().zip(0..).map(|(rank, n)| doc! { "_id": n, "at": at(rank), "p": &padding });
         case.fill("c", documents.collect::<Vec<_>>()).await;
         index(&case, doc! { "at": 1 }).await;
+        case.db
+            .run_command(doc! { "profile": 1, "filter": { "command.pipeline.0.$sample": { "$exists": true } } })
+            .await
+            .unwrap();
+        let profile = case.collection("system.profile");
         let rule = "  - {namespace: DB.c, field: at, expireAfterSeconds: 60}\n";
-        let report = case.report(rule, &["--as-of", NOW, "--dry-run"]).await;
-        assert_eq!(report.rule(0, "order"), order, "{is_scattered} {expired} {report:?}");
+        // Where more than the date decides, the documents are drawn at random, for which the server reads thousands of them.
+        for (rule, draws) in [(rule.to_owned(), 0), (rule.replace("60}", "60, filter: {_id: {$gte: 0}}}"), 1)] {
+            let report = case.report(&rule, &["--as-of", NOW, "--dry-run"]).await;
+            assert_eq!(report.rule(0, "order"), order, "{is_scattered} {expired} {report:?}");
+            assert_eq!(profile.count_documents(doc! {}).await.unwrap(), draws, "{is_scattered} {expired}");
+        }
         let limited = case.report(rule, &["--as-of", NOW, "--dry-run", "--max-deletes", "10"]).await;
         assert_eq!(limited.rule(0, "order"), "oldestFirst", "{limited:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_look_at_the_storage_copes_with_one_date_for_all_and_with_lists_of_dates() {
+    let padding = "x".repeat(4_000);
+    let one = |_: i32| Bson::from(DateTime::from_millis(THRESHOLD_MS));
+    // Neighbours by date are thousands of documents apart.
+    let earliest = |n: i32| DateTime::from_millis(THRESHOLD_MS - i64::from(n) * 7_001 % 18_000);
+    let list = |n: i32| Bson::from(vec![earliest(n), DateTime::from_millis(NOW_MS)]);
+    for (name, date) in [("one", &one as &dyn Fn(i32) -> Bson), ("lists", &list)] {
+        let case = Case::new().await;
+        case.fill("c", (0..18_000).map(|n| doc! { "_id": n, "at": date(n), "p": &padding }).collect::<Vec<_>>()).await;
+        index(&case, doc! { "at": 1 }).await;
+        let report = case.report("  - {namespace: DB.c, field: at, expireAfterSeconds: 60}\n", &["--as-of", NOW]).await;
+        // Documents with one date are stored in the order of the index.
+        let order = if name == "one" { "oldestFirst" } else { "storage" };
+        assert_eq!((report.rule(0, "order"), report.rule(0, "deletedCount")), (&order.into(), &18_000.into()), "{report:?}");
     }
 }

@@ -3,23 +3,34 @@
 
 use std::time::Duration;
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocument, doc};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::base::values::integer_in;
+use crate::base::values::integer;
 use crate::base::values::raw::RawValue;
 use crate::core::plan::SweepRule;
 use crate::core::plan::order::{Neighbours, StorageSample, close};
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
 use crate::shell::server::wire::find::Query;
+use crate::shell::server::wire::plan::is_in_order;
 
 /// Documents to draw. The server draws them at random as long as they are less than a twentieth of the collection (MongoDB
 /// manual, "$sample").
 const DRAWN: i32 = 200;
 
+/// Bytes of documents that the server reads at random places for any `$sample`, however few are asked for: it fills a buffer
+/// before it hands out the first (mongod, `internalDocumentSourceCursorBatchSizeBytes`, 4 MiB).
+const READ_FOR_SAMPLE: f64 = 4.0 * 1024.0 * 1024.0;
+
+/// Keys of an index, one after another, that cost no more than a document at a random place.
+const KEYS_PER_DOCUMENT: f64 = 100.0;
+
 /// Expired documents whose neighbours are looked at.
 const PLACES: usize = 32;
+
+/// The same where each is found by going on from the one before.
+const PLACES_IN_TURN: u64 = 16;
 
 /// Neighbours along an index that are looked at from each place.
 const AROUND: u64 = 5;
@@ -31,40 +42,112 @@ const AT_ONCE: usize = 4;
 /// Time after which a read of the sample is given up.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
-/// Draws documents of the rule's collection and looks at what is next to the expired ones. `cache` is the size of the server's
-/// cache, if it is known.
+/// Some expired documents.
+struct Drawn {
+    /// Documents of the collection that these stand for.
+    of: u64,
+    /// Documents among those that have expired.
+    expired: u64,
+    /// Date and `_id` of each.
+    documents: Vec<(Option<Bson>, Option<Bson>)>,
+}
+
+/// Draws expired documents of the rule and looks at what is next to them. `cache` is the size of the server's cache, if it is
+/// known.
 ///
 /// Errors: the collection cannot be read in time.
 pub(crate) async fn of(deployment: &Deployment, rule: &SweepRule, cache: Option<u64>) -> Result<StorageSample> {
     let selection = &rule.selection;
     let field = &rule.expiry.field;
-    let stages = vec![
-        doc! { "$sample": { "size": DRAWN } },
-        doc! { "$match": selection.predicate.clone() },
-        doc! { "$project": { "_id": 1, "date": format!("${field}") } },
-    ];
-    let drawn = Query::aggregate(&selection.namespace, stages).collation(selection.collation.as_ref()).max_time(Some(MAX_TIME));
-    let drawn = drawn.all_raw(deployment).await?;
+    let drawn = match along_index(deployment, rule).await? {
+        Some(drawn) => drawn,
+        None => at_random(deployment, rule).await?,
+    };
     let close = close(cache, selection.size.average_bytes);
     let (name, ascending) = selection.index.as_ref().map_or(("_id_", true), |index| (&index.name, index.oldest_first));
     let step = if ascending { "$gte" } else { "$lte" };
-    let places = stream::iter(drawn.iter().take(PLACES)).map(|document| async move {
+    let places = stream::iter(drawn.documents).map(|(date, id)| async move {
         let mut found = [Neighbours::default(); 2];
-        if let Some(date) = RawValue::at(document, "date").and_then(|date| one(date.decoded()?)) {
+        if let Some(date) = date.and_then(one) {
             found[0] = neighbours(deployment, rule, (field, doc! { step: date }), name, close).await?;
         }
-        if let Some(id) = RawValue::at(document, "_id").and_then(|id| id.decoded()) {
+        if let Some(id) = id {
             found[1] = neighbours(deployment, rule, ("_id", doc! { "$gte": id }), "_id_", close).await?;
         }
         Result::Ok(found)
     });
     let found: Vec<_> = places.buffered(AT_ONCE).try_collect().await?;
-    let mut sample = StorageSample { drawn: DRAWN as u64, expired: drawn.len() as u64, ..StorageSample::default() };
+    let mut sample = StorageSample { drawn: drawn.of, expired: drawn.expired, ..StorageSample::default() };
     for [dates, ids] in found {
         sample.dates += dates;
         sample.ids += ids;
     }
     Ok(sample)
+}
+
+/// Draws from the whole collection at random.
+async fn at_random(deployment: &Deployment, rule: &SweepRule) -> Result<Drawn> {
+    let SweepRule { selection, expiry, .. } = rule;
+    let stages = vec![
+        doc! { "$sample": { "size": DRAWN } },
+        doc! { "$match": selection.predicate.clone() },
+        doc! { "$project": { "_id": 1, "date": format!("${}", expiry.field) } },
+    ];
+    let drawn = Query::aggregate(&selection.namespace, stages).collation(selection.collation.as_ref()).max_time(Some(MAX_TIME));
+    let drawn = drawn.all_raw(deployment).await?;
+    let documents = drawn.iter().take(PLACES).map(|document| (value(document, "date"), value(document, "_id"))).collect();
+    Ok(Drawn { of: DRAWN as u64, expired: drawn.len() as u64, documents })
+}
+
+/// Counts the expired documents along the index on the date, and takes some of them at equal distances. Returns `None` if that
+/// costs more than a draw at random, or if more than the date decides.
+async fn along_index(deployment: &Deployment, rule: &SweepRule) -> Result<Option<Drawn>> {
+    let SweepRule { selection, expiry, .. } = rule;
+    let (Some(index), Some(average), true) = (&selection.index, selection.size.average_bytes, has_dates_only(rule)) else {
+        return Ok(None);
+    };
+    let keys = |from: Option<&Bson>| {
+        let mut bounds = doc! { "$lte": expiry.latest_key() };
+        bounds.extend(from.map(|from| ("$gt".to_owned(), from.clone())));
+        doc! { &expiry.field: bounds }
+    };
+    let find =
+        |filter: Document| Query::find(&selection.namespace, filter).hint(Some(index.name.as_str())).max_time(Some(MAX_TIME));
+    let in_order = |from: Option<&Bson>| find(keys(from)).covered(&expiry.field).sort(doc! { &expiry.field: 1 });
+    if !is_in_order(&in_order(None).explain(deployment, "queryPlanner").await?) {
+        return Ok(None);
+    }
+    // A cast from float saturates.
+    let most = (READ_FOR_SAMPLE / average.max(1.0) * KEYS_PER_DOCUMENT) as u64;
+    let count = Query::count(&selection.namespace, keys(None)).hint(Some(index.name.as_str())).max_time(Some(MAX_TIME));
+    let expired = count.limit(most + 1).number(deployment).await?;
+    if expired > most {
+        return Ok(None);
+    }
+    let (mut from, mut documents) = (None, Vec::new());
+    for _ in 0..PLACES_IN_TURN {
+        let next = in_order(from.as_ref()).skip(expired / PLACES_IN_TURN).limit(1).first_batch(deployment).await?;
+        let Some(date) = next.first().and_then(|key| value(key, &expiry.field)) else { break };
+        let one = find(doc! { &expiry.field: &date }).projection(doc! { "_id": 1 }).limit(1).first_batch(deployment).await?;
+        documents.push((Some(date.clone()), one.first().and_then(|document| value(document, "_id"))));
+        from = Some(date);
+    }
+    Ok(Some(Drawn { of: selection.document_count, expired, documents }))
+}
+
+/// Whether the date decides which documents expire, and only it.
+fn has_dates_only(rule: &SweepRule) -> bool {
+    let SweepRule { selection, expiry, .. } = rule;
+    expiry.format.is_sorted_by_index()
+        && expiry.ttl_field.is_none()
+        && expiry.filter.is_none()
+        && !expiry.checks_path
+        && selection.filter.is_none()
+        && !selection.has_keys()
+}
+
+fn value(document: &RawDocument, path: &str) -> Option<Bson> {
+    RawValue::at(document, path)?.decoded()
 }
 
 /// Returns a value, or the first of a list: by either the document is found along the index.
@@ -85,13 +168,8 @@ async fn neighbours(
 ) -> Result<Neighbours> {
     let query = Query::find(&rule.selection.namespace, doc! { field: from }).covered(field).hint(Some(index)).limit(AROUND);
     let found = query.record_ids().max_time(Some(MAX_TIME)).first_batch(deployment).await?;
-    let places: Vec<i64> = found.iter().filter_map(record_id).collect();
+    let places: Vec<i64> = found.iter().filter_map(|document| integer(&value(document, "$recordId")?)).collect();
     let pairs = places.windows(2);
     let apart = pairs.clone().filter(|pair| pair[1].abs_diff(pair[0]) > close.unsigned_abs()).count();
     Ok(Neighbours { pairs: pairs.count() as u64, apart: apart as u64 })
-}
-
-/// Returns the place of a document in the storage.
-fn record_id(document: &RawDocumentBuf) -> Option<i64> {
-    integer_in(&doc! { "id": RawValue::at(document, "$recordId")?.decoded()? }, "id")
 }

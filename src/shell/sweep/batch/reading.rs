@@ -52,16 +52,6 @@ impl RuleSweep {
     }
 }
 
-/// Whether an explained plan has a key with this value at any level.
-pub(crate) fn plan_has(plan: &Document, key: &str, value: &Bson) -> bool {
-    plan.iter().any(|(k, v)| {
-        (k == key && v == value)
-            || v.as_document().is_some_and(|inner| plan_has(inner, key, value))
-            || v.as_array()
-                .is_some_and(|items| items.iter().filter_map(Bson::as_document).any(|inner| plan_has(inner, key, value)))
-    })
-}
-
 /// Returns the expired documents that a restriction names, whole if the projection is empty; `None` if they take more than
 /// `max_bytes`.
 pub(crate) async fn read(
@@ -129,20 +119,6 @@ mod tests {
     use crate::testing::made_up::sweep::{self, ids_of};
     use crate::testing::scripted::Script;
     use crate::testing::scripted::ScriptedReply::{Batch, End};
-
-    #[test]
-    fn a_plan_has_what_it_has_at_any_level() {
-        let inside = doc! { "a": { "b": [1, { "stage": "SORT" }] }, "stage": "FETCH" };
-        for (plan, has) in [
-            (doc! { "stage": "SORT" }, true),
-            (inside, true),
-            (doc! { "stage": "FETCH", "a": [{ "stage": "FETCH" }] }, false),
-            (doc! { "other": "SORT", "a": { "b": "SORT" } }, false),
-            (doc! {}, false),
-        ] {
-            assert_eq!(plan_has(&plan, "stage", &"SORT".into()), has, "{plan}");
-        }
-    }
 
     #[tokio::test]
     async fn what_cannot_be_read_is_explained() {

@@ -13,7 +13,7 @@ use crate::shell::server::delete::shard_key;
 use crate::shell::server::delete::statement::AROUND_QUERY;
 use crate::shell::server::wire::error::ServerError;
 use crate::shell::server::wire::find::{Cursor, Query};
-use crate::shell::sweep::batch::reading::plan_has;
+use crate::shell::server::wire::plan;
 use crate::shell::sweep::{NextBatch, RuleSweep};
 
 /// Maximum bytes of the `_id`s of a batch, and of the predicates where each `_id` has one of its own. A command may be 16 MB
@@ -144,7 +144,7 @@ async fn sorts_along(sweep: &RuleSweep, index: &IndexChoice) -> Result<bool, Ser
     let query = sweep.query(rule.selection.predicate.clone());
     let query = query.sort(doc! { &rule.expiry.field: 1 }).hint(Some(index.name.as_str()));
     let plan = query.explain(deployment, "queryPlanner").await?;
-    Ok(!plan_has(&plan, "stage", &"SORT".into()))
+    Ok(!plan::sorts(&plan))
 }
 
 /// Returns a condition for the `_id` that no collation loosens, if there is one: a regular expression compares strings byte by

@@ -18,7 +18,7 @@ use crate::core::plan::Storage;
 use crate::shell::server::delete::restriction::Restriction;
 use crate::shell::server::wire::error::ServerError;
 use crate::shell::server::wire::find::Query;
-use crate::shell::sweep::batch::reading::plan_has;
+use crate::shell::server::wire::plan::is_in_order;
 use crate::shell::sweep::{NextBatch, RuleSweep};
 
 /// One pass over the keys of an index.
@@ -56,8 +56,7 @@ impl<'a> Ranges<'a> {
         let (density, tie, rest) = (None, None, None);
         let ranges = Self { sweep, rate, field, hint, has_ties: true, begin, density, last, tie, rest, exhausted: false };
         let plan = ranges.keys(doc! { "$lte": &ranges.last }).explain(&sweep.deployment, "queryPlanner").await?;
-        let usable = !plan_has(&plan, "stage", &"SORT".into()) && plan_has(&plan, "isMultiKey", &false.into());
-        Ok(usable.then_some(ranges))
+        Ok(is_in_order(&plan).then_some(ranges))
     }
 
     /// Opens a pass over the `_id`s of a collection without a usable index, or of buckets: the server examines each document
