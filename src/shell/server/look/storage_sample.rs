@@ -173,3 +173,46 @@ async fn neighbours(
     let apart = pairs.clone().filter(|pair| pair[1].abs_diff(pair[0]) > close.unsigned_abs()).count();
     Ok(Neighbours { pairs: pairs.count() as u64, apart: apart as u64 })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::plan::index::IndexChoice;
+    use crate::testing::made_up::planned;
+    use crate::testing::scripted::Script;
+    use crate::testing::scripted::ScriptedReply::{self, Batch, End, Reply};
+
+    /// Returns the names of the commands that a look sends, and the second of them.
+    async fn sent(change: fn(&mut SweepRule), replies: Vec<ScriptedReply>) -> (Vec<String>, Option<Document>) {
+        let mut rule = planned("", 1000).decision.countable().unwrap().clone();
+        rule.selection.index = Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
+        rule.selection.size.average_bytes = Some(READ_FOR_SAMPLE / 10.0);
+        change(&mut rule);
+        let script = Script::new(replies.into_iter().chain([Batch(vec![]), End]));
+        of(&script.deployment(), &rule, None).await.unwrap();
+        let sent = script.sent();
+        let names = sent.iter().map(|command| command.keys().next().unwrap().clone()).collect();
+        (names, sent.get(1).cloned())
+    }
+
+    #[tokio::test]
+    async fn documents_are_drawn_along_the_index_where_that_reads_less() {
+        let plan = |is_multikey: bool| Reply(doc! { "stage": "IXSCAN", "isMultiKey": is_multikey });
+        let counted = |expired: i64| vec![plan(false), Reply(doc! { "n": expired })];
+        assert_eq!(sent(|_| {}, counted(1000)).await.0, ["explain", "count", "find"]);
+        let (names, count) = sent(|_| {}, counted(1001)).await;
+        assert_eq!(names, ["explain", "count", "aggregate"]);
+        let count = count.unwrap();
+        assert_eq!((&count["limit"], &count["hint"]), (&1001_i64.into(), &"at_1".into()), "no more keys are counted");
+        assert_eq!(sent(|_| {}, vec![plan(true)]).await.0, ["explain", "aggregate"]);
+        let changes: [fn(&mut SweepRule); 4] = [
+            |rule| rule.selection.filter = Some(doc! { "a": 1 }),
+            |rule| rule.selection.size.average_bytes = None,
+            |rule| rule.expiry.ttl_field = Some("ttl".into()),
+            |rule| rule.expiry.filter = Some(doc! { "a": 1 }),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            assert_eq!(sent(change, vec![]).await.0, ["aggregate"], "{number}");
+        }
+    }
+}
