@@ -126,7 +126,7 @@ async fn a_look_at_the_storage_chooses_the_order_of_a_large_collection() {
             .unwrap();
         let profile = case.collection("system.profile");
         let rule = "  - {namespace: DB.c, field: at, expireAfterSeconds: 60}\n";
-        // Where more than the date decides, the documents are drawn at random, for which the server reads thousands of them.
+        // The index on the date does not know the filter, so that documents are drawn by a `$sample` instead.
         for (rule, draws) in [(rule.to_owned(), 0), (rule.replace("60}", "60, filter: {_id: {$gte: 0}}}"), 1)] {
             let report = case.report(&rule, &["--as-of", NOW, "--dry-run"]).await;
             assert_eq!(report.rule(0, "order"), order, "{is_scattered} {expired} {report:?}");

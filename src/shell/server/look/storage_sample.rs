@@ -29,7 +29,7 @@ const KEYS_PER_DOCUMENT: f64 = 100.0;
 /// Expired documents whose neighbours are looked at.
 const PLACES: usize = 32;
 
-/// The same where each is found by going on from the one before.
+/// Expired documents whose neighbours are looked at where they are taken from the index, one after another.
 const PLACES_IN_TURN: u64 = 16;
 
 /// Neighbours along an index that are looked at from each place.
@@ -44,9 +44,9 @@ const MAX_TIME: Duration = Duration::from_secs(5);
 
 /// Some expired documents.
 struct Drawn {
-    /// Documents of the collection that these stand for.
+    /// Documents that were drawn or counted, expired or not.
     of: u64,
-    /// Documents among those that have expired.
+    /// Documents among them that have expired.
     expired: u64,
     /// Date and `_id` of each.
     documents: Vec<(Option<Bson>, Option<Bson>)>,
@@ -111,16 +111,16 @@ async fn along_index(deployment: &Deployment, rule: &SweepRule) -> Result<Option
         bounds.extend(from.map(|from| ("$gt".to_owned(), from.clone())));
         doc! { &expiry.field: bounds }
     };
-    let find =
-        |filter: Document| Query::find(&selection.namespace, filter).hint(Some(index.name.as_str())).max_time(Some(MAX_TIME));
+    let bounded = |query: Query| query.hint(Some(index.name.as_str())).max_time(Some(MAX_TIME));
+    let find = |filter: Document| bounded(Query::find(&selection.namespace, filter));
     let in_order = |from: Option<&Bson>| find(keys(from)).covered(&expiry.field).sort(doc! { &expiry.field: 1 });
     if !is_in_order(&in_order(None).explain(deployment, "queryPlanner").await?) {
         return Ok(None);
     }
     // A cast from float saturates.
     let most = (READ_FOR_SAMPLE / average.max(1.0) * KEYS_PER_DOCUMENT) as u64;
-    let count = Query::count(&selection.namespace, keys(None)).hint(Some(index.name.as_str())).max_time(Some(MAX_TIME));
-    let expired = count.limit(most + 1).number(deployment).await?;
+    let count = bounded(Query::count(&selection.namespace, keys(None))).limit(most + 1);
+    let expired = count.number(deployment).await?;
     if expired > most {
         return Ok(None);
     }

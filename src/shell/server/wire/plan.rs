@@ -1,4 +1,4 @@
-//! What an explained plan says of how a query is served.
+//! Facts that are read from an explained plan: whether the server sorts, and whether an index is in the order of the query.
 
 use bson::{Bson, Document};
 

@@ -23,7 +23,7 @@ impl PeriodsJudge {
         Self { periods: periods.clone(), settings: Settings::new(TENANTS, TENANT) }
     }
 
-    /// Returns a setting whose key names no tenant. No document may be deleted while there is one. `None` if there is none.
+    /// Returns a setting whose key names no tenant, under which no document may be deleted; `None` if each key names one.
     pub(super) fn forbids(&self, begun: i64, server: &View<'_>) -> Option<String> {
         let found = self.settings.promised(begun, server).into_iter().find(|state| !state.has_proper_key())?;
         Some(format!("the setting {}, whose key is {:?}", found.id, found.key))
