@@ -185,10 +185,10 @@ impl SweepRule {
         Self {
             name: rule.name.clone(),
             namespace: namespace.clone(),
+            sizes: Sizes::of(&rule.limits, &selection, capabilities),
             selection,
             expiry,
             limits: rule.limits.clone(),
-            sizes: Sizes::of(&rule.limits, rule.holds.is_some() || rule.periods.is_some(), capabilities),
             head_index: None,
             archive: rule.archive.clone(),
             approved: None,
@@ -207,14 +207,16 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the sizes under the limits of a rule, which may have holds or periods.
-    pub(crate) fn of(limits: &Limits, has_keys: bool, capabilities: &Capabilities) -> Self {
+    /// Returns the sizes for a selection under the limits of its rule.
+    pub(crate) fn of(limits: &Limits, selection: &Selection, capabilities: &Capabilities) -> Self {
         let at_most = |times: u32| {
             let size = limits.batch_size.unwrap_or(capabilities.default_batch * times);
             size.min(capabilities.largest_batch)
         };
-        // A batch that carries the keys of all holds or periods costs as much for them as for many documents.
-        Self { batch: at_most(if has_keys { 4 } else { 1 }), range: at_most(4) }
+        // A batch that carries the keys of all holds or periods costs as much for them as for many documents. One that goes to
+        // several shards is divided among them.
+        let is_large = selection.has_keys() || !selection.shard_key.is_empty();
+        Self { batch: at_most(if is_large { 4 } else { 1 }), range: at_most(4) }
     }
 }
 

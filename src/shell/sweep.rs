@@ -186,7 +186,7 @@ impl RuleSweep {
     /// Returns the maximum number of documents of a batch under these limits.
     fn max_batch(&self, limits: &Limits) -> u32 {
         let capabilities = &self.deployment.facts.capabilities;
-        let Sizes { batch, range } = Sizes::of(limits, self.rule.selection.has_keys(), capabilities);
+        let Sizes { batch, range } = Sizes::of(limits, &self.rule.selection, capabilities);
         if self.is_along_storage { range } else { batch }
     }
 

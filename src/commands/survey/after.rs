@@ -21,9 +21,9 @@ pub(crate) const MAX_COUNT_TIME: Duration = Duration::from_secs(1);
 /// Time limit of all counts after a sweep, so that a run that was stopped by its `maxDuration` ends soon.
 const MAX_COUNTS_TIME: Duration = Duration::from_secs(5);
 
-/// Returns the expired documents that a sweep leaves, in the order of the plan. With `count_all`, a rule that a limit stopped
-/// is counted along its index, as is one that is not complete in a namespace where another rule deleted. The numbers of the
-/// other rules follow from what is known.
+/// Returns the expired documents that a sweep leaves, in the order of the plan. With `count_all`, a rule is counted along
+/// its index if a limit stopped it, if documents were changed after they had been archived, or if it is not complete in a
+/// namespace where another rule deleted. The numbers of the other rules follow from what is known.
 pub(crate) async fn after(
     session: &Session,
     deployment: &Deployment,
@@ -39,7 +39,8 @@ pub(crate) async fn after(
     stream::iter(rules)
         .map(|((planned, findings), (outcome, is_shared))| async move {
             let uncounted = if is_shared { Remaining::Shared } else { Remaining::Derived };
-            let may_be_left = if is_shared { !is_swept_whole(outcome) } else { is_stopped(planned, findings, outcome) };
+            let is_unfinished = if is_shared { !is_swept_whole(outcome) } else { is_stopped(planned, findings, outcome) };
+            let may_be_left = is_unfinished || outcome.swept().is_some_and(|swept| swept.outcome.archived_only() > 0);
             let is_counted = count_all && may_be_left && !stop.is_asked();
             let (true, Some(rule)) = (is_counted, planned.decision.countable()) else {
                 return uncounted;

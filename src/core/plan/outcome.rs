@@ -101,6 +101,14 @@ pub struct Outcome {
     pub end: End,
 }
 
+impl Outcome {
+    /// Returns the number of documents that were archived and not deleted, because others changed or deleted them in between; 0
+    /// if it is not known how many were deleted.
+    pub fn archived_only(&self) -> u64 {
+        if self.uncertain { 0 } else { self.archived.documents.saturating_sub(self.deleted) }
+    }
+}
+
 /// Outcome of the children of a rule.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Children {

@@ -151,6 +151,17 @@ fn batches_are_as_long_as_the_service_takes_and_only_a_longer_one_that_was_asked
 }
 
 #[test]
+fn batches_are_larger_where_each_is_divided_among_shards() {
+    for (shard_key, keys, batch) in [("tenant", "", 8000), ("tenant", ", batchSize: 50", 50), ("", "", 2000)] {
+        let shard_key = Some(shard_key).filter(|key| !key.is_empty()).map(str::to_owned).into_iter().collect();
+        let figures = Figures { document_count: 1, shard_key, ..Figures::default() };
+        let seen = NamespaceFacts::Collection(Box::new(Collection::new(namespace(), CollectionKind::Plain)), figures);
+        let planned = planned(&server(0), &format!(", field: at{keys}"), seen);
+        assert_eq!(planned.decision.countable().unwrap().sizes.batch, batch, "{keys}");
+    }
+}
+
+#[test]
 fn dates_in_the_id_are_read_as_the_collection_keeps_them() {
     use crate::core::policy::DateFormat::{Date, ObjectId};
     let server_from_6_1 = ServerFacts { wire_version: 18, ..server(0) };

@@ -240,7 +240,7 @@ keys! {
     ENABLED: Defaulted<Boolean> = Key::new("enabled", Boolean, "false: the rule is reported as skipped.").default(true);
 
     BATCH_SIZE: Key<Whole<u32>> = Key::new("batchSize", Whole::new(1, 100_000),
-        "Documents per delete command at most. Default: 2000, with holds and along the storage 8000; 1000 on Azure Cosmos DB (RU), 25000 on Azure DocumentDB.")
+        "Documents per delete command at most. Default: 2000; with holds, on several shards and along the storage 8000; 1000 on Azure Cosmos DB (RU), 25000 on Azure DocumentDB.")
         .examples(&["2000"]);
 
     RATE: Key<Whole<u32>> = Key::new("rate", PER_SECOND, "Documents per second at most.").examples(&["5000"]);

@@ -5,10 +5,13 @@ use std::path::Path;
 
 use crate::support::archives::{archive, assert_archived, directory, raw, restored, unpacked};
 use crate::support::faults::{alone, days, end, pause_deletes, resume_deletes, start, until_running};
+use crate::support::proxy::document_db::DocumentDb;
+use crate::support::proxy::{Proxy, Service};
 use crate::support::sweeper::{Case, id_set};
 use mongodb::IndexModel;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
+use serde_json::Value;
 
 /// Returns pairs of values, before and after a change: most are equal to the server, and most have the same length.
 fn look_alikes() -> Vec<(Bson, Bson)> {
@@ -99,6 +102,17 @@ async fn a_change_of_a_type_alone_is_seen_among_documents_of_the_same_types() {
     }
 }
 
+#[tokio::test]
+async fn a_change_of_a_type_alone_is_seen_by_statements_that_name_one_document_each() {
+    let (mongod, mut case) = alone().await;
+    let proxy = Proxy::start(mongod.port, Service::DocumentDb(DocumentDb::default())).await;
+    case.uri = proxy.uri();
+    let directory = directory(&case);
+    type_changes_in(&case, &directory, &look_alikes(), Shape::OtherNames).await;
+    let statements = proxy.requests_of("delete")[0].body.get_array("deletes").unwrap().len();
+    assert_eq!(statements, 2 * look_alikes().len());
+}
+
 /// Changes documents between archiving and deleting: once with batches found by `_id`, once with batches found along the index on
 /// the date.
 async fn type_changes(case: &Case, pairs: &[(Bson, Bson)], shape: Shape) {
@@ -141,7 +155,7 @@ async fn type_changes_in(case: &Case, directory: &Path, pairs: &[(Bson, Bson)], 
     let changed = raw(case, "c").await;
     resume_deletes(&case.client).await;
     let ran = end(child).await;
-    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(case.ids("c").await, id_set(0..=count), "{report}");
     let after = raw(case, "c").await;
     assert!(after.iter().all(|(id, document)| changed[id] == *document));
@@ -152,6 +166,8 @@ async fn type_changes_in(case: &Case, directory: &Path, pairs: &[(Bson, Bson)], 
         "{report}"
     );
     assert!(rule["warnings"][0].as_str().unwrap().contains("archived and not deleted"), "{report}");
+    // Along an index they are counted.
+    assert!([Value::Null, (count + 1).into()].contains(&rule["remainingCount"]), "{report}");
 
     let archived = unpacked(case, &[archive(directory)], "c", "d").await;
     assert_eq!(assert_archived(&before, &after, &archived), pairs.len());

@@ -155,11 +155,15 @@ fn what_remains_follows_from_counts_and_deletes() {
     let none = Remaining::Counted { count: 0, oldest: Some(bson::DateTime::from_millis(5)) };
     let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(swept(7, stop())), &none);
     assert_eq!((report.remaining_count, report.oldest_remaining), (Some(0), None));
-    let missed =
-        Swept { outcome: Outcome { is_rest_unknown: true, ..swept(7, End::Complete).outcome }, ..swept(7, End::Complete) };
-    for remaining in [Remaining::Derived, Remaining::Shared] {
-        let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(missed.clone()), &remaining);
-        assert_eq!((report.status, report.remaining_count), (Status::Complete, None), "what the shards have left is unknown");
+    let complete = swept(7, End::Complete).outcome;
+    let missed_on_a_shard = Outcome { is_rest_unknown: true, ..complete.clone() };
+    let changed_once_archived = Outcome { archived: Archived { documents: 8, incomparable: 0 }, ..complete };
+    for outcome in [missed_on_a_shard, changed_once_archived] {
+        for remaining in [Remaining::Derived, Remaining::Shared] {
+            let swept = Swept { outcome: outcome.clone(), ..swept(7, End::Complete) };
+            let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(swept), &remaining);
+            assert_eq!((report.status, report.remaining_count), (Status::Complete, None), "{outcome:?}");
+        }
     }
     let unknown = RuleReport::of(&planned("", 200), &counted(9), &not_swept(), &Remaining::Unknown);
     assert_eq!((unknown.remaining_count, unknown.oldest_remaining), (None, None));

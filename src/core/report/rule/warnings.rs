@@ -22,8 +22,8 @@ pub(super) fn of(
     let swept = outcome.swept();
     if let Some(swept) = swept {
         warnings.extend(swept.warnings.iter().cloned());
-        let left = swept.outcome.archived.documents.saturating_sub(swept.outcome.deleted);
-        if left > 0 && !swept.outcome.uncertain {
+        let left = swept.outcome.archived_only();
+        if left > 0 {
             warnings.push(format!(
                 "{} archived and not deleted: changed or deleted by others in between; what is still expired is left to the next run",
                 plural(left, "document")

@@ -10,6 +10,8 @@ mod range;
 mod state;
 mod types;
 
+use std::slice;
+
 use bson::raw::{RawBson, RawBsonRef, cstr};
 use bson::{Bson, RawArrayBuf, RawDocumentBuf, doc};
 
@@ -106,6 +108,10 @@ fn ids(documents: &[DocumentState]) -> RawArrayBuf {
 
 /// Returns a condition for these documents in these states; `place` is a condition that selects the documents.
 fn states(mut place: RawDocumentBuf, documents: &[DocumentState]) -> Result<RawDocumentBuf, bson::error::Error> {
+    if let [state] = documents {
+        place.append(cstr!("$expr"), of_one(state)?);
+        return Ok(place);
+    }
     let has_same_types = match documents {
         [first, rest @ ..] => {
             !first.types.has_code_scope && rest.iter().all(|state| state.types.compared == first.types.compared)
@@ -132,15 +138,34 @@ fn states(mut place: RawDocumentBuf, documents: &[DocumentState]) -> Result<RawD
     Ok(place)
 }
 
-/// Returns an expression for documents of any types. It compares their lengths as well, which depend on the types in the scope of
-/// JavaScript code.
+/// Returns an expression for one document of any types. The DocumentDB engine takes a fifth less time for it than for a list with
+/// one document.
+fn of_one(state: &DocumentState) -> Result<RawDocumentBuf, bson::error::Error> {
+    let mut conditions = RawArrayBuf::new();
+    conditions.push(equal("$$ROOT".into(), literal(state.document.clone())));
+    let types = RawBson::try_from(types_expression(slice::from_ref(state)))?;
+    conditions.push(equal(types, literal(state.types.compared.clone())));
+    if state.types.has_code_scope {
+        let size = RawDocumentBuf::try_from(&doc! { "$bsonSize": "$$ROOT" })?;
+        conditions.push(equal(size.into(), literal(length(state))));
+    }
+    let mut all = RawDocumentBuf::new();
+    all.append(cstr!("$and"), conditions);
+    Ok(all)
+}
+
+/// Returns the length of a document in bytes, which depends on the types in the scope of JavaScript code.
+fn length(state: &DocumentState) -> i32 {
+    i32::try_from(state.document.as_bytes().len()).unwrap_or(i32::MAX)
+}
+
+/// Returns an expression for documents of any types. It compares their lengths as well.
 fn of_other_types(documents: &[DocumentState]) -> Result<RawDocumentBuf, bson::error::Error> {
     let mut states = RawArrayBuf::new();
     for state in documents {
-        let length = i32::try_from(state.document.as_bytes().len()).unwrap_or(i32::MAX);
         let mut compared = RawDocumentBuf::new();
         compared.append(cstr!("d"), RawBsonRef::Document(&state.document));
-        compared.append(cstr!("s"), length);
+        compared.append(cstr!("s"), length(state));
         compared.append(cstr!("t"), RawBsonRef::Array(&state.types.compared));
         states.push(compared);
     }
@@ -173,9 +198,9 @@ fn equal(left: RawBson, right: RawDocumentBuf) -> RawDocumentBuf {
     equal
 }
 
-fn literal(list: RawArrayBuf) -> RawDocumentBuf {
+fn literal(value: impl Into<RawBson>) -> RawDocumentBuf {
     let mut literal = RawDocumentBuf::new();
-    literal.append(cstr!("$literal"), list);
+    literal.append(cstr!("$literal"), value.into());
     literal
 }
 
