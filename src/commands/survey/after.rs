@@ -21,9 +21,9 @@ pub(crate) const MAX_COUNT_TIME: Duration = Duration::from_secs(1);
 /// Time limit of all counts after a sweep, so that a run that was stopped by its `maxDuration` ends soon.
 const MAX_COUNTS_TIME: Duration = Duration::from_secs(5);
 
-/// Returns the expired documents that a sweep leaves, in the order of the plan. With `count_all`, a rule is counted along
-/// its index if a limit stopped it, if documents were changed after they had been archived, or if it is not complete in a
-/// namespace where another rule deleted. The numbers of the other rules follow from what is known.
+/// Returns the expired documents that a sweep leaves, in the order of the plan. With `count_all`, these rules are counted
+/// along their index: one that a limit stopped, one whose documents were changed once they were archived, and one that is not
+/// complete in a namespace where another rule deleted. The numbers of the other rules follow from what is known.
 pub(crate) async fn after(
     session: &Session,
     deployment: &Deployment,
