@@ -187,7 +187,7 @@ impl Remaining {
         let swept = outcome.swept().map(|swept| &swept.outcome);
         let (deleted, uncertain) = swept.map_or((0, false), |swept| (swept.deleted, swept.uncertain));
         let is_gone = swept.is_some_and(|swept| swept.is_collection_gone);
-        // What was changed between archiving and deleting may still be expired.
+        // A document that others changed after it was archived may still be expired.
         let is_rest_unknown = swept.is_some_and(|swept| swept.is_rest_unknown || swept.archived_only() > 0);
         // Documents that could not be archived.
         let kept = swept.map_or(0, |swept| swept.archived.incomparable);

@@ -12,7 +12,7 @@ mod types;
 
 use std::slice;
 
-use bson::raw::{RawBson, RawBsonRef, cstr};
+use bson::raw::{BindRawBsonRef, RawBson, RawBsonRef, cstr};
 use bson::{Bson, RawArrayBuf, RawDocumentBuf, doc};
 
 use super::shard_key;
@@ -129,9 +129,7 @@ fn states(mut place: RawDocumentBuf, documents: &[DocumentState]) -> Result<RawD
     if !types.expressions.is_empty() {
         conditions.push(equal(RawBson::try_from(Bson::from(types.expressions))?, literal(types.expected)));
     }
-    let mut all = RawDocumentBuf::new();
-    all.append(cstr!("$and"), conditions);
-    place.append(cstr!("$expr"), all);
+    place.append(cstr!("$expr"), all_of(conditions));
     if !types.fields.is_empty() {
         place.append(cstr!("$and"), RawBson::try_from(Bson::from(types.fields))?);
     }
@@ -142,16 +140,14 @@ fn states(mut place: RawDocumentBuf, documents: &[DocumentState]) -> Result<RawD
 /// one document.
 fn of_one(state: &DocumentState) -> Result<RawDocumentBuf, bson::error::Error> {
     let mut conditions = RawArrayBuf::new();
-    conditions.push(equal("$$ROOT".into(), literal(state.document.clone())));
+    conditions.push(equal("$$ROOT".into(), literal(RawBsonRef::Document(&state.document))));
     let types = RawBson::try_from(types_expression(slice::from_ref(state)))?;
-    conditions.push(equal(types, literal(state.types.compared.clone())));
+    conditions.push(equal(types, literal(RawBsonRef::Array(&state.types.compared))));
     if state.types.has_code_scope {
         let size = RawDocumentBuf::try_from(&doc! { "$bsonSize": "$$ROOT" })?;
         conditions.push(equal(size.into(), literal(length(state))));
     }
-    let mut all = RawDocumentBuf::new();
-    all.append(cstr!("$and"), conditions);
-    Ok(all)
+    Ok(all_of(conditions))
 }
 
 /// Returns the length of a document in bytes, which depends on the types in the scope of JavaScript code.
@@ -198,9 +194,15 @@ fn equal(left: RawBson, right: RawDocumentBuf) -> RawDocumentBuf {
     equal
 }
 
-fn literal(value: impl Into<RawBson>) -> RawDocumentBuf {
+fn all_of(conditions: RawArrayBuf) -> RawDocumentBuf {
+    let mut all = RawDocumentBuf::new();
+    all.append(cstr!("$and"), conditions);
+    all
+}
+
+fn literal(value: impl BindRawBsonRef) -> RawDocumentBuf {
     let mut literal = RawDocumentBuf::new();
-    literal.append(cstr!("$literal"), value.into());
+    literal.append(cstr!("$literal"), value);
     literal
 }
 
