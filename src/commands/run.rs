@@ -276,7 +276,7 @@ impl Sweeping<'_> {
                 document_match::MAX_DEPTH
             )
         });
-        let moved = outcome.is_rest_unknown.then(|| {
+        let moved = outcome.may_have_missed.then(|| {
             "expired documents may be left: chunks moved between the shards meanwhile, or others inserted expired documents; the \
              next run deletes them"
                 .to_owned()

@@ -132,7 +132,7 @@ pub(crate) fn swept(deleted: u64, end: End) -> Swept {
             uncertain: false,
             unconfirmed: 0,
             is_collection_gone: false,
-            is_rest_unknown: false,
+            may_have_missed: false,
             weak_write_concern: None,
             paused: Waited::default(),
             fixed_latency: None,

@@ -22,8 +22,8 @@ pub(crate) const MAX_COUNT_TIME: Duration = Duration::from_secs(1);
 const MAX_COUNTS_TIME: Duration = Duration::from_secs(5);
 
 /// Returns the expired documents that a sweep leaves, in the order of the plan. With `count_all`, these rules are counted
-/// along their index: one that a limit stopped, one whose documents were changed once they were archived, and one that is not
-/// complete in a namespace where another rule deleted. The numbers of the other rules follow from what is known.
+/// along their index: one that a limit stopped, one that went to the end and may have left some, and one that is not complete in
+/// a namespace where another rule deleted. The numbers of the other rules follow from what is known.
 pub(crate) async fn after(
     session: &Session,
     deployment: &Deployment,
@@ -40,7 +40,7 @@ pub(crate) async fn after(
         .map(|((planned, findings), (outcome, is_shared))| async move {
             let uncounted = if is_shared { Remaining::Shared } else { Remaining::Derived };
             let is_unfinished = if is_shared { !is_swept_whole(outcome) } else { is_stopped(planned, findings, outcome) };
-            let may_be_left = is_unfinished || outcome.swept().is_some_and(|swept| swept.outcome.archived_only() > 0);
+            let may_be_left = is_unfinished || outcome.swept().is_some_and(|swept| swept.outcome.is_rest_unknown());
             let is_counted = count_all && may_be_left && !stop.is_asked();
             let (true, Some(rule)) = (is_counted, planned.decision.countable()) else {
                 return uncounted;

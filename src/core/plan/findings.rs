@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bson::DateTime;
 
 use super::Status;
-use super::outcome::{HeldDocuments, RuleOutcome};
+use super::outcome::{HeldDocuments, Outcome, RuleOutcome};
 use crate::base::instant::Instant;
 use crate::core::audit::figures::AuditReport;
 use crate::core::facts::DataSize;
@@ -187,8 +187,7 @@ impl Remaining {
         let swept = outcome.swept().map(|swept| &swept.outcome);
         let (deleted, uncertain) = swept.map_or((0, false), |swept| (swept.deleted, swept.uncertain));
         let is_gone = swept.is_some_and(|swept| swept.is_collection_gone);
-        // A document that others changed after it was archived may still be expired.
-        let is_rest_unknown = swept.is_some_and(|swept| swept.is_rest_unknown || swept.archived_only() > 0);
+        let is_rest_unknown = swept.is_some_and(Outcome::is_rest_unknown);
         // Documents that could not be archived.
         let kept = swept.map_or(0, |swept| swept.archived.incomparable);
         match (self, status) {

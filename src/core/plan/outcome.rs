@@ -89,7 +89,7 @@ pub struct Outcome {
     /// Whether a collection of the rule was dropped, renamed or replaced, so that what is left of it is unknown.
     pub is_collection_gone: bool,
     /// Whether documents that should be gone may be left on the shards of a cluster.
-    pub is_rest_unknown: bool,
+    pub may_have_missed: bool,
     /// The reason why no majority was asked to confirm; `None` if one was.
     pub weak_write_concern: Option<String>,
     pub paused: Waited,
@@ -106,6 +106,12 @@ impl Outcome {
     /// if it is not known how many were deleted.
     pub fn archived_only(&self) -> u64 {
         if self.uncertain { 0 } else { self.archived.documents.saturating_sub(self.deleted) }
+    }
+
+    /// Whether expired documents may be left although the sweep went to the end: chunks moved between shards, or others changed
+    /// documents once they were archived.
+    pub fn is_rest_unknown(&self) -> bool {
+        self.end == End::Complete && (self.may_have_missed || self.archived_only() > 0)
     }
 }
 

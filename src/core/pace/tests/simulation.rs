@@ -244,3 +244,21 @@ fn batches_become_small_again_once_the_rate_is_reached_with_small_ones() {
     sweep.delete(near, 1_000_000);
     assert_eq!(sweep.batches.last().unwrap().0, 100);
 }
+
+#[test]
+fn latencies_that_differ_by_chance_cost_little_rest() {
+    for (noise, allowed) in [(0.1, 0.001), (0.2, 0.012), (0.3, 0.07)] {
+        let (mut rested, mut all) = (Duration::ZERO, Duration::ZERO);
+        for per_document in [0.035, 0.05, 0.07, 0.15, 0.4] {
+            for seed in 0..20 {
+                let mut sweep = Sweep::new(seed);
+                sweep.pace = Pace::new(500, 8000, TARGET);
+                sweep.delete(Server { fixed: 5.0, per_document, noise }, 300_000);
+                rested += sweep.rested;
+                all += sweep.now;
+            }
+        }
+        let share = rested.as_secs_f64() / all.as_secs_f64();
+        assert!(share <= allowed, "{share} of the time, noise {noise}");
+    }
+}

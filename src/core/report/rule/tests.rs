@@ -156,7 +156,7 @@ fn what_remains_follows_from_counts_and_deletes() {
     let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(swept(7, stop())), &none);
     assert_eq!((report.remaining_count, report.oldest_remaining), (Some(0), None));
     let complete = swept(7, End::Complete).outcome;
-    let missed_on_a_shard = Outcome { is_rest_unknown: true, ..complete.clone() };
+    let missed_on_a_shard = Outcome { may_have_missed: true, ..complete.clone() };
     let changed_once_archived = Outcome { archived: Archived { documents: 8, incomparable: 0 }, ..complete };
     for outcome in [missed_on_a_shard, changed_once_archived] {
         for remaining in [Remaining::Derived, Remaining::Shared] {
@@ -164,6 +164,8 @@ fn what_remains_follows_from_counts_and_deletes() {
             let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(swept), &remaining);
             assert_eq!((report.status, report.remaining_count), (Status::Complete, None), "{outcome:?}");
         }
+        let failed = Outcome { end: End::Failed("no space".into()), ..outcome };
+        assert!(!failed.is_rest_unknown(), "{failed:?} has not gone to the end");
     }
     let unknown = RuleReport::of(&planned("", 200), &counted(9), &not_swept(), &Remaining::Unknown);
     assert_eq!((unknown.remaining_count, unknown.oldest_remaining), (None, None));

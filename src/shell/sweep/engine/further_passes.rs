@@ -19,7 +19,7 @@ impl Engine<'_> {
             let is_nothing_left = !self.is_short || self.wait(count::has_none(&sweep.deployment, &sweep.rule)).await?;
             let may_delete_more = {
                 let mut outcome = self.outcome();
-                outcome.is_rest_unknown = !is_nothing_left;
+                outcome.may_have_missed = !is_nothing_left;
                 // A document that cannot be archived stays, and would be found each time.
                 !is_nothing_left && outcome.archived.incomparable == 0
             };

@@ -21,6 +21,9 @@ use crate::shell::server::wire::find::Query;
 use crate::shell::server::wire::plan::is_in_order;
 use crate::shell::sweep::{NextBatch, RuleSweep};
 
+/// Counts for one range: after as many the end is read from the index.
+const MAX_GUESSES: u32 = 3;
+
 /// One pass over the keys of an index.
 pub(crate) struct Ranges<'a> {
     sweep: &'a RuleSweep,
@@ -144,17 +147,30 @@ impl<'a> Ranges<'a> {
         Ok(is_older.then_some(older))
     }
 
-    /// Returns the next range by a guess that one count confirms; `None` if nothing can be guessed, or the guess was wrong.
+    /// Returns the next range by a guess that a count confirms; `None` if nothing can be guessed, or the guesses were wrong. After
+    /// one with too many documents comes a closer one.
     ///
     /// Behind a router a guess is cheaper: for a sorted find each shard sends as many keys as the whole batch may have
     /// (s/query/cluster_find.cpp), for a count one number (s/commands/cluster_count_cmd.h).
     async fn guessed(&mut self, max: u64) -> Result<Option<NextBatch>, ServerError> {
-        let Some((begin, density)) = self.begin.get("$gt").zip(self.density.take()) else { return Ok(None) };
-        let Some(end) = density.end(begin, &self.last, max) else { return Ok(None) };
-        let (sweep, filter) = (self.sweep, self.bounds(doc! { "$lte": &end }));
-        let query = Query::count(&sweep.rule.selection.namespace, filter).hint(Some(self.hint.clone())).limit(max + 1);
-        let count = query.retried_patiently(&sweep.rule.namespace).number(&sweep.deployment).await?;
-        Ok((1..=max).contains(&count).then(|| self.up_to(end, count)))
+        let Some((begin, mut density)) = self.begin.get("$gt").cloned().zip(self.density.take()) else { return Ok(None) };
+        for _ in 0..MAX_GUESSES {
+            let Some(end) = density.end(&begin, &self.last, max) else { return Ok(None) };
+            let (sweep, filter) = (self.sweep, self.bounds(doc! { "$lte": &end }));
+            // Counts go on behind the largest batch: how many there are too many tells where a closer one ends.
+            let query = Query::count(&sweep.rule.selection.namespace, filter).hint(Some(self.hint.clone())).limit(max * 2);
+            let count = query.retried_patiently(&sweep.rule.namespace).number(&sweep.deployment).await?;
+            self.exhausted = end == self.last && count <= max;
+            if count == 0 {
+                return Ok(self.exhausted.then_some(NextBatch::Exhausted));
+            }
+            if count <= max {
+                return Ok(Some(self.up_to(end, count)));
+            }
+            let Some(closer) = Density::of(&begin, &end, count) else { return Ok(None) };
+            density = closer;
+        }
+        Ok(None)
     }
 
     /// Returns a batch of so many keys that are not done, up to and including an end, and goes on behind it.

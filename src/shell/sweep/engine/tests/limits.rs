@@ -142,7 +142,7 @@ async fn what_the_deletes_missed_on_shards_is_looked_for_and_swept_in_further_pa
     let pass = |ids, n: i32| [found(ids), ScriptedReply::End, deleted(n)];
     let (some, none) = (|| vec![found(3..=3), ScriptedReply::End], || vec![ScriptedReply::End]);
     let again = |n: i32, look: Vec<ScriptedReply>| pass(3..=3, n).into_iter().chain(look).collect::<Vec<_>>();
-    for (answers, total, deletes, is_rest_unknown) in [
+    for (answers, total, deletes, may_have_missed) in [
         (vec![pass(1..=3, 3).into()], 3, 1, false),
         (vec![pass(1..=3, 2).into(), none()], 2, 1, false),
         (vec![pass(1..=3, 2).into(), some(), again(1, vec![])], 3, 2, false),
@@ -151,7 +151,7 @@ async fn what_the_deletes_missed_on_shards_is_looked_for_and_swept_in_further_pa
     ] {
         let answers: Vec<ScriptedReply> = answers.into_iter().flatten().collect();
         let (outcome, sent) = swept(answers, None, |sweep| sweep.deployment.facts.topology = Topology::Sharded).await;
-        assert_eq!((outcome.deleted, named(&sent).len(), outcome.is_rest_unknown), (total, deletes, is_rest_unknown), "{sent:?}");
+        assert_eq!((outcome.deleted, named(&sent).len(), outcome.may_have_missed), (total, deletes, may_have_missed), "{sent:?}");
         assert_eq!(outcome.end, End::Complete);
     }
 }

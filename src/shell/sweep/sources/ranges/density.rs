@@ -7,7 +7,8 @@ use crate::shell::server::pass::scale::Scale;
 /// Documents of the smallest batch whose end is guessed. The ends of smaller ones are found as fast.
 const MIN_DOCUMENTS: u64 = 200;
 
-/// Standard deviations by which a guessed range is meant to hold fewer documents than it may, if the keys are spread at random.
+/// Standard deviations by which a guessed range is meant to hold fewer documents than it may, if the keys are spread at random: both
+/// where the density was found and in the guessed range.
 const MARGIN: f64 = 3.0;
 
 /// The density of the keys in one range.
@@ -16,6 +17,8 @@ pub(super) struct Density {
     scale: Scale,
     /// Distance from key to key.
     distance: f64,
+    /// Documents from which the distance is known.
+    documents: f64,
 }
 
 impl Density {
@@ -23,20 +26,23 @@ impl Density {
     pub(super) fn of(begin: &Bson, end: &Bson, documents: u64) -> Option<Self> {
         let scale = Scale::of(begin, end).filter(|_| documents >= MIN_DOCUMENTS)?;
         let width = scale.position(end)?.saturating_sub(scale.position(begin)?);
-        Some(Self { scale, distance: width as f64 / documents as f64 })
+        let documents = documents as f64;
+        Some(Self { scale, distance: width as f64 / documents, documents })
     }
 
-    /// Returns the last key of a range that follows and holds nearly `max` documents, if all goes on as before. Returns `None`
-    /// if it would not end before the last key of all.
+    /// Returns the last key of a range that begins behind `begin` and holds nearly `max` documents, if all goes on as before; at most
+    /// the last key of all. Returns `None` if nothing can be guessed.
     pub(super) fn end(&self, begin: &Bson, last: &Bson, max: u64) -> Option<Bson> {
         if max < MIN_DOCUMENTS {
             return None;
         }
-        let documents = max as f64 - MARGIN * (max as f64).sqrt();
+        let max = max as f64;
+        let documents = max - MARGIN * max * (1.0 / max + 1.0 / self.documents).sqrt();
         let begin = self.scale.position(begin)?;
         // A cast from float truncates, and saturates.
         let end = begin.saturating_add((self.distance * documents) as i128);
-        (begin < end && end < self.scale.position(last)?).then(|| self.scale.at(end))
+        let is_last = end >= self.scale.position(last)?;
+        (begin < end).then(|| if is_last { last.clone() } else { self.scale.at(end) })
     }
 }
 
@@ -52,17 +58,26 @@ mod tests {
 
     #[test]
     fn a_range_goes_on_as_dense_as_the_last_one_and_stays_below_what_it_may_hold() {
-        // 400 documents in 4,000 ms: 10 ms for each, and 3 * sqrt(900) documents fewer than 900.
+        // 400 documents in 4,000 ms: 10 ms for each. Of 900 documents 3 * 900 * sqrt(1/400 + 1/900) fewer are meant to be there.
         let density = Density::of(&date(1000), &date(5000), 400).unwrap();
-        assert_eq!(density.end(&date(5000), &date(1_000_000), 900), Some(date(5000 + 8100)));
-        assert_eq!(density.end(&date(-70), &date(1_000_000), 400), Some(date(-70 + 3400)));
+        assert_eq!(density.end(&date(5000), &date(1_000_000), 900), Some(date(5000 + 7377)));
+        assert_eq!(density.end(&date(-70), &date(1_000_000), 400), Some(date(-70 + 3151)));
+        // The density of many documents is known better.
+        let density = Density::of(&date(0), &date(4_000_000), 400_000).unwrap();
+        assert_eq!(density.end(&date(0), &date(1_000_000), 900), Some(date(8098)));
     }
 
     #[test]
-    fn nothing_is_guessed_at_the_end_of_the_keys_in_small_batches_and_without_distances() {
+    fn a_range_ends_with_the_last_key() {
         let density = Density::of(&date(0), &date(4000), 400).unwrap();
-        assert_eq!(density.end(&date(0), &date(3401), 400), Some(date(3400)));
-        assert_eq!(density.end(&date(0), &date(3400), 400), None);
+        for (last, end) in [(3152, 3151), (3151, 3151), (3150, 3150)] {
+            assert_eq!(density.end(&date(0), &date(last), 400), Some(date(end)), "{last}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_guessed_in_small_batches_and_without_distances() {
+        let density = Density::of(&date(0), &date(4000), 400).unwrap();
         assert_eq!(density.end(&date(0), &date(1_000_000), MIN_DOCUMENTS - 1), None);
         // All in one millisecond, or nearly.
         for end in [0, 1] {

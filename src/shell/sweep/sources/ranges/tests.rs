@@ -69,60 +69,91 @@ async fn ranges_end_with_a_date_and_the_last_with_the_threshold() {
     }
 }
 
-/// Returns a date, and documents that hold it and the next one.
-fn found_end(millis: i64) -> (Bson, ScriptedReply) {
-    let date = |millis| Bson::from(bson::DateTime::from_millis(millis));
-    (date(millis), dates(vec![date(millis), date(millis + 1)]))
+fn date(millis: i64) -> Bson {
+    bson::DateTime::from_millis(millis).into()
+}
+
+/// Returns documents that hold a date and the next one.
+fn found_end(millis: i64) -> ScriptedReply {
+    dates(vec![date(millis), date(millis + 1)])
+}
+
+fn count(n: i32) -> ScriptedReply {
+    Reply(doc! { "n": n })
+}
+
+/// Takes batches of 400 documents until the pass has ended. Returns the begin and the end of each with its documents, then the
+/// commands in short, and the ends of the counts.
+async fn batches(topology: Topology, replies: Vec<ScriptedReply>) -> (Vec<(Option<Bson>, Bson, u64)>, String, Vec<Bson>) {
+    let script = Script::new(std::iter::once(plan("IXSCAN", false)).chain(replies).collect::<Vec<_>>());
+    let mut sweep = made_up_sweep(&script, 100, &Leases::default(), None);
+    sweep.rule.selection.index = Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
+    sweep.deployment.facts.topology = topology;
+    let mut ranges = Ranges::of_dates(&sweep, None).await.unwrap().unwrap();
+    let mut taken = Vec::new();
+    while let NextBatch::Batch { restriction, documents } = ranges.take(400).await.unwrap() {
+        let Restriction::Range { bounds, hint } = *restriction else { panic!("{restriction:?}") };
+        let at = bounds.get_document("at").unwrap();
+        assert_eq!(hint, "at_1".into());
+        taken.push((at.get("$gt").cloned(), at.get("$lte").cloned().unwrap(), documents));
+    }
+    let sent = script.sent();
+    let names: Vec<&str> = sent.iter().map(|command| command.keys().next().unwrap().as_str()).collect();
+    let counts = sent.iter().filter(|command| command.contains_key("count"));
+    let ends = counts.map(|command| {
+        assert_eq!((command.get_i64("limit").unwrap(), command.get_str("hint").unwrap()), (800, "at_1"));
+        command.get_document("query").unwrap().get_document("at").unwrap().get("$lte").cloned().unwrap()
+    });
+    (taken, names.join(" "), ends.collect())
 }
 
 #[tokio::test]
-async fn behind_a_router_one_count_confirms_a_guessed_end_and_a_wrong_guess_is_followed_by_a_find() {
-    let date = |millis| Bson::from(bson::DateTime::from_millis(millis));
-    for is_router in [true, false] {
-        let count = |n: i32| Reply(doc! { "n": n });
-        let [first, second, third, fourth] = [10_000, 14_000, 18_000, 21_000].map(found_end);
-        // 400 documents in 4,000 ms: a guess is meant to hold 340. One more than 400 is too many, and none is no end.
-        let (guess, next) = (date(14_000 + 3400), date(17_400 + 3400));
-        let (replies, expected, kinds): (Vec<_>, Vec<_>, _) = match is_router {
-            true => (
-                vec![plan("IXSCAN", false), first.1, second.1, count(340), count(401), fourth.1, count(0), dates(vec![])],
-                vec![(first.0, 400), (second.0, 400), (guess, 340), (fourth.0, 400)],
-                "explain find find count count find count find",
-            ),
-            false => (
-                vec![plan("IXSCAN", false), first.1, second.1, third.1, dates(vec![])],
-                vec![(first.0, 400), (second.0, 400), (third.0, 400)],
-                "explain find find find find",
-            ),
-        };
-        let script = Script::new(replies);
-        let mut sweep = made_up_sweep(&script, 100, &Leases::default(), None);
-        sweep.rule.selection.index = Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
-        if is_router {
-            sweep.deployment.facts.topology = Topology::Sharded;
-        }
-        let mut ranges = Ranges::of_dates(&sweep, None).await.unwrap().unwrap();
-        let mut begin: Option<Bson> = None;
-        for (end, number) in expected {
-            let NextBatch::Batch { restriction, documents } = ranges.take(400).await.unwrap() else { panic!("{end}") };
-            let bounds = match begin.replace(end.clone()) {
-                Some(begin) => doc! { "at": { "$gt": begin, "$lte": end } },
-                None => doc! { "at": { "$lte": end } },
-            };
-            assert_eq!((*restriction, documents), (Restriction::Range { bounds, hint: "at_1".into() }, number));
-        }
-        assert!(matches!(ranges.take(400).await.unwrap(), NextBatch::Batch { documents: 400, .. }));
-        assert!(matches!(ranges.take(400).await.unwrap(), NextBatch::Exhausted));
-        let sent = script.sent();
-        let names: Vec<&str> = sent.iter().map(|command| command.keys().next().unwrap().as_str()).collect();
-        assert_eq!(names.join(" "), kinds);
-        let counts: Vec<_> = sent.iter().filter(|command| command.contains_key("count")).collect();
-        if let Some(second) = counts.get(1) {
-            let query = doc! { "at": { "$gt": date(17_400), "$lte": next } };
-            assert_eq!((second.get_document("query").unwrap(), second.get_i64("limit").unwrap()), (&query, 401));
-            assert_eq!(second.get_str("hint").unwrap(), "at_1");
-        }
+async fn behind_a_router_counts_confirm_guessed_ends() {
+    // 400 documents in 4,000 ms: 315 are meant to be in the next 3151 ms. They are 340, then twice as many as there may be: a closer
+    // guess has 327 of them.
+    let replies = vec![found_end(10_000), found_end(14_000), count(340), count(800), count(400), count(0), dates(vec![])];
+    let (taken, sent, ends) = batches(Topology::Sharded, replies).await;
+    let last = made_up_sweep(&Script::new(vec![]), 100, &Leases::default(), None).rule.expiry.latest_key();
+    let expected = [(None, 10_000, 400), (Some(10_000), 14_000, 400), (Some(14_000), 17_151, 340), (Some(17_151), 18_328, 400)];
+    let mut expected: Vec<_> = expected.map(|(begin, end, documents)| (begin.map(date), date(end), documents)).into();
+    expected.push((Some(date(18_328)), last, 400));
+    assert_eq!(taken, expected);
+    assert_eq!(sent, "explain find find count count count count find");
+    assert_eq!(ends, [17_151, 17_151 + 2886, 18_328, 18_328 + 927].map(date));
+}
+
+#[tokio::test]
+async fn after_three_guesses_with_too_many_documents_the_end_is_read() {
+    let [first, second, third] = [10_000, 14_000, 14_100].map(found_end);
+    let replies = vec![first, second, count(401), count(800), count(401), third, count(0), dates(vec![])];
+    let (taken, sent, ends) = batches(Topology::Sharded, replies).await;
+    assert_eq!(taken[2], (Some(date(14_000)), date(14_100), 400));
+    assert_eq!((sent.as_str(), ends.len()), ("explain find find count count count find count find", 4));
+}
+
+#[tokio::test]
+async fn the_last_range_is_counted_too() {
+    let last = made_up_sweep(&Script::new(vec![]), 100, &Leases::default(), None).rule.expiry.latest_key();
+    let millis = last.as_datetime().unwrap().timestamp_millis();
+    for (n, expected) in [(400, Some(400)), (0, None)] {
+        let replies = vec![found_end(millis - 7000), found_end(millis - 3000), count(n)];
+        let (taken, sent, ends) = batches(Topology::Sharded, replies).await;
+        assert_eq!((sent.as_str(), ends), ("explain find find count", vec![last.clone()]));
+        assert_eq!(taken.get(2).cloned(), expected.map(|documents| (Some(date(millis - 3000)), last.clone(), documents)));
     }
+    // There are more than a batch may have.
+    let replies = vec![found_end(millis - 7000), found_end(millis - 3000), count(401), count(300), count(20)];
+    let (taken, sent, _) = batches(Topology::Sharded, replies).await;
+    let documents: Vec<u64> = taken.iter().map(|(.., documents)| *documents).collect();
+    assert_eq!((documents, sent.as_str()), (vec![400, 400, 300, 20], "explain find find count count count"));
+}
+
+#[tokio::test]
+async fn without_a_router_each_end_is_read() {
+    let replies = vec![found_end(10_000), found_end(14_000), found_end(18_000), dates(vec![])];
+    let (taken, sent, _) = batches(Topology::ReplicaSet, replies).await;
+    assert_eq!(taken[2], (Some(date(14_000)), date(18_000), 400));
+    assert_eq!(sent, "explain find find find find");
 }
 
 #[tokio::test]
