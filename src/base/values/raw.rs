@@ -58,6 +58,11 @@ impl RawValue {
         RawRef::at(document, path).map(Self::from)
     }
 
+    /// Finds and decodes the value at a dotted path that leads only through documents; `None` if there is none, or it is not valid.
+    pub(crate) fn decoded_at(document: &RawDocument, path: &str) -> Option<Bson> {
+        Self::at(document, path)?.decoded()
+    }
+
     /// Returns the value decoded; `None` if it is not valid.
     pub(crate) fn decoded(&self) -> Option<Bson> {
         let document = document([("", self)]).ok()?;

@@ -279,7 +279,7 @@ async fn by_key(
 }
 
 fn count_at(document: &RawDocumentBuf) -> u64 {
-    let count = RawValue::at(document, "count").and_then(|count| count.decoded());
+    let count = RawValue::decoded_at(document, "count");
     count.and_then(|count| integer(&count)).and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
 }
 

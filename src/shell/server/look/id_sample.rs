@@ -43,5 +43,5 @@ pub(crate) async fn of(deployment: &Deployment, rule: &SweepRule) -> Result<Vec<
         let first = first.hint(selection.index.as_ref().map(|index| index.name.as_str())).projection(doc! { "_id": 1 });
         found = first.read_preference(preference).limit(READ).max_time(Some(MAX_TIME)).first_batch(deployment).await?;
     }
-    Ok(found.iter().filter_map(|document| RawValue::at(document, "_id")?.decoded()).collect())
+    Ok(found.iter().filter_map(|document| RawValue::decoded_at(document, "_id")).collect())
 }

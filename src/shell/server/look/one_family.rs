@@ -74,7 +74,7 @@ pub(crate) async fn named_parent(deployment: &Deployment, child: &Child, id: &Bs
 pub(crate) async fn parent_with(deployment: &Deployment, parents: &Namespace, child: &Child, key: &Bson) -> Result<Option<Bson>> {
     let find = Query::find(parents, doc! { &child.parent_field: { "$eq": key } }).projection(doc! { "_id": 1 }).limit(1);
     let found = find.max_time(Some(MAX_TIME)).all_raw(deployment).await?;
-    Ok(found.first().and_then(|parent| RawValue::at(parent, "_id")).and_then(|id| id.decoded()))
+    Ok(found.first().and_then(|parent| RawValue::decoded_at(parent, "_id")))
 }
 
 /// Returns the value of a document that names one parent, its own key or the key of another; `None` if it has none.
@@ -82,7 +82,7 @@ async fn value(deployment: &Deployment, namespace: &Namespace, id: &Bson, path: 
     let find = Query::find(namespace, doc! { "_id": { "$eq": id } }).projection(doc! { "_id": 1, path: 1 });
     let found = find.max_time(Some(MAX_TIME)).all_raw(deployment).await?;
     // By the collection's collation the `_id`s of other documents may equal this one.
-    let is_it = |document: &&RawDocumentBuf| RawValue::at(document, "_id").and_then(|of| of.decoded()).as_ref() == Some(id);
+    let is_it = |document: &&RawDocumentBuf| RawValue::decoded_at(document, "_id").as_ref() == Some(id);
     let value = found.iter().find(is_it).and_then(|document| RawValue::at(document, path));
     Ok(value.filter(names_one).and_then(|value| value.decoded()))
 }

@@ -147,7 +147,7 @@ fn has_dates_only(rule: &SweepRule) -> bool {
 }
 
 fn value(document: &RawDocument, path: &str) -> Option<Bson> {
-    RawValue::at(document, path)?.decoded()
+    RawValue::decoded_at(document, path)
 }
 
 /// Returns a value, or the first of a list: by either the document is found along the index.

@@ -75,7 +75,7 @@ impl Stretches {
             let nothing = Self::new(deployment, selection, field, &last, last.clone());
             return Ok(nothing.map(|stretches| Self { exhausted: true, ..stretches }));
         };
-        let first = RawValue::at(document, field).and_then(|first| first.decoded());
+        let first = RawValue::decoded_at(document, field);
         Ok(first.and_then(|first| Self::new(deployment, selection, field, &first, last)))
     }
 
@@ -167,7 +167,7 @@ impl Stretches {
         let found = next.first_batch(deployment).await?;
         match found.first() {
             Some(document) => {
-                let next = RawValue::at(document, key).and_then(|next| next.decoded());
+                let next = RawValue::decoded_at(document, key);
                 let position = next.and_then(|next| self.scale.position(&next));
                 self.begin = position.unwrap_or(self.begin).max(self.begin);
             }

@@ -213,7 +213,7 @@ fn is_finite(value: &Bson) -> bool {
 
 /// Returns the value at a path; `None` if it is an array, or in one.
 fn at_path(document: &RawDocument, path: &str) -> Option<Bson> {
-    RawValue::at(document, path)?.decoded().filter(|value| value.as_array().is_none())
+    RawValue::decoded_at(document, path).filter(|value| value.as_array().is_none())
 }
 
 /// Whether two keys can be the same to the server, as numbers of different types can. If in doubt they count as the same, which
