@@ -147,8 +147,8 @@ impl<'a> Ranges<'a> {
         Ok(is_older.then_some(older))
     }
 
-    /// Returns the next range by a guess that a count confirms; `None` if nothing can be guessed, or the guesses were wrong. After
-    /// one with too many documents comes a closer one.
+    /// Returns the next range by a guess that a count confirms; `None` if nothing can be guessed, or the guesses were wrong. One
+    /// with too many documents is followed by a closer one.
     ///
     /// Behind a router a guess is cheaper: for a sorted find each shard sends as many keys as the whole batch may have
     /// (s/query/cluster_find.cpp), for a count one number (s/commands/cluster_count_cmd.h).
