@@ -7,8 +7,8 @@ use crate::shell::server::pass::scale::Scale;
 /// Documents of the smallest batch whose end is guessed. The ends of smaller ones are found as fast.
 const MIN_DOCUMENTS: u64 = 200;
 
-/// Standard deviations by which a guessed range is meant to hold fewer documents than it may, if the keys are spread at random: both
-/// where the density was found and in the guessed range.
+/// Standard deviations by which a guessed range is meant to hold fewer documents than it may. The keys are taken as spread at
+/// random, both where their density was found and in the guessed range.
 const MARGIN: f64 = 3.0;
 
 /// The density of the keys in one range.
@@ -30,8 +30,8 @@ impl Density {
         Some(Self { scale, distance: width as f64 / documents, documents })
     }
 
-    /// Returns the last key of a range that begins behind `begin` and holds nearly `max` documents, if all goes on as before; at most
-    /// the last key of all. Returns `None` if nothing can be guessed.
+    /// Returns the last key of a range that begins behind `begin` and holds nearly `max` documents, if all goes on as before;
+    /// at most the last key of all. Returns `None` if nothing can be guessed.
     pub(super) fn end(&self, begin: &Bson, last: &Bson, max: u64) -> Option<Bson> {
         if max < MIN_DOCUMENTS {
             return None;

@@ -109,8 +109,8 @@ async fn batches(topology: Topology, replies: Vec<ScriptedReply>) -> (Vec<(Optio
 
 #[tokio::test]
 async fn behind_a_router_counts_confirm_guessed_ends() {
-    // 400 documents in 4,000 ms: 315 are meant to be in the next 3151 ms. They are 340, then twice as many as there may be: a closer
-    // guess has 327 of them.
+    // 400 documents in 4,000 ms: 315 are meant to be in the next 3151 ms, and there are 340. In the range after it are twice as
+    // many as there may be.
     let replies = vec![found_end(10_000), found_end(14_000), count(340), count(800), count(400), count(0), dates(vec![])];
     let (taken, sent, ends) = batches(Topology::Sharded, replies).await;
     let last = made_up_sweep(&Script::new(vec![]), 100, &Leases::default(), None).rule.expiry.latest_key();
