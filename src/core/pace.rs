@@ -163,8 +163,8 @@ impl Pace {
         }
     }
 
-    /// Grows the size, at most to the double, if the documents took less than half of the target, and shrinks it in proportion above
-    /// the target.
+    /// Grows the size, at most to the double, if the documents took less than half of the target, and shrinks it above the
+    /// target. Both lead to a little below the target.
     ///
     /// A batch that was cut short by a limit says little about the server: the size does not grow after it.
     fn approach_target(&mut self, documents: u32, latency: Duration) {

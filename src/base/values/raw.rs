@@ -58,7 +58,7 @@ impl RawValue {
         RawRef::at(document, path).map(Self::from)
     }
 
-    /// Finds and decodes the value at a dotted path that leads only through documents; `None` if there is none, or it is not valid.
+    /// Finds and decodes the value at a dotted path that leads only through documents; `None` if there is no valid one.
     pub(crate) fn decoded_at(document: &RawDocument, path: &str) -> Option<Bson> {
         Self::at(document, path)?.decoded()
     }
