@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bson::{Bson, Document, RawDocument, doc};
+use bson::{Bson, Document, doc};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::base::values::integer;
@@ -95,7 +95,11 @@ async fn at_random(deployment: &Deployment, rule: &SweepRule) -> Result<Drawn> {
     ];
     let drawn = Query::aggregate(&selection.namespace, stages).collation(selection.collation.as_ref()).max_time(Some(MAX_TIME));
     let drawn = drawn.all_raw(deployment).await?;
-    let documents = drawn.iter().take(PLACES).map(|document| (value(document, "date"), value(document, "_id"))).collect();
+    let documents = drawn
+        .iter()
+        .take(PLACES)
+        .map(|document| (RawValue::decoded_at(document, "date"), RawValue::decoded_at(document, "_id")))
+        .collect();
     Ok(Drawn { of: DRAWN as u64, expired: drawn.len() as u64, documents })
 }
 
@@ -127,9 +131,9 @@ async fn along_index(deployment: &Deployment, rule: &SweepRule) -> Result<Option
     let (mut from, mut documents) = (None, Vec::new());
     for _ in 0..PLACES_IN_TURN {
         let next = in_order(from.as_ref()).skip(expired / PLACES_IN_TURN).limit(1).first_batch(deployment).await?;
-        let Some(date) = next.first().and_then(|key| value(key, &expiry.field)) else { break };
+        let Some(date) = next.first().and_then(|key| RawValue::decoded_at(key, &expiry.field)) else { break };
         let one = find(doc! { &expiry.field: &date }).projection(doc! { "_id": 1 }).limit(1).first_batch(deployment).await?;
-        documents.push((Some(date.clone()), one.first().and_then(|document| value(document, "_id"))));
+        documents.push((Some(date.clone()), one.first().and_then(|document| RawValue::decoded_at(document, "_id"))));
         from = Some(date);
     }
     Ok(Some(Drawn { of: selection.document_count, expired, documents }))
@@ -144,10 +148,6 @@ fn has_dates_only(rule: &SweepRule) -> bool {
         && !expiry.checks_path
         && selection.filter.is_none()
         && !selection.has_keys()
-}
-
-fn value(document: &RawDocument, path: &str) -> Option<Bson> {
-    RawValue::decoded_at(document, path)
 }
 
 /// Returns a value, or the first of a list: by either the document is found along the index.
@@ -168,7 +168,7 @@ async fn neighbours(
 ) -> Result<Neighbours> {
     let query = Query::find(&rule.selection.namespace, doc! { field: from }).covered(field).hint(Some(index)).limit(AROUND);
     let found = query.record_ids().max_time(Some(MAX_TIME)).first_batch(deployment).await?;
-    let places: Vec<i64> = found.iter().filter_map(|document| integer(&value(document, "$recordId")?)).collect();
+    let places: Vec<i64> = found.iter().filter_map(|document| integer(&RawValue::decoded_at(document, "$recordId")?)).collect();
     let pairs = places.windows(2);
     let apart = pairs.clone().filter(|pair| pair[1].abs_diff(pair[0]) > close.unsigned_abs()).count();
     Ok(Neighbours { pairs: pairs.count() as u64, apart: apart as u64 })

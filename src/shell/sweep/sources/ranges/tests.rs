@@ -15,7 +15,11 @@ fn plan(stage: &str, is_multikey: bool) -> ScriptedReply {
 }
 
 fn sweep(replies: Vec<ScriptedReply>) -> RuleSweep {
-    let mut sweep = made_up_sweep(&Script::new(replies), 100, &Leases::default(), None);
+    sweep_by(&Script::new(replies))
+}
+
+fn sweep_by(script: &std::sync::Arc<Script>) -> RuleSweep {
+    let mut sweep = made_up_sweep(script, 100, &Leases::default(), None);
     sweep.rule.selection.index = Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
     sweep
 }
@@ -86,8 +90,7 @@ fn count(n: i32) -> ScriptedReply {
 /// commands in short, and the ends of the counts.
 async fn batches(topology: Topology, replies: Vec<ScriptedReply>) -> (Vec<(Option<Bson>, Bson, u64)>, String, Vec<Bson>) {
     let script = Script::new(std::iter::once(plan("IXSCAN", false)).chain(replies).collect::<Vec<_>>());
-    let mut sweep = made_up_sweep(&script, 100, &Leases::default(), None);
-    sweep.rule.selection.index = Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
+    let mut sweep = sweep_by(&script);
     sweep.deployment.facts.topology = topology;
     let mut ranges = Ranges::of_dates(&sweep, None).await.unwrap().unwrap();
     let mut taken = Vec::new();
@@ -113,7 +116,7 @@ async fn behind_a_router_counts_confirm_guessed_ends() {
     // many as there may be.
     let replies = vec![found_end(10_000), found_end(14_000), count(340), count(800), count(400), count(0), dates(vec![])];
     let (taken, sent, ends) = batches(Topology::Sharded, replies).await;
-    let last = made_up_sweep(&Script::new(vec![]), 100, &Leases::default(), None).rule.expiry.latest_key();
+    let last = sweep(vec![]).rule.expiry.latest_key();
     let expected = [(None, 10_000, 400), (Some(10_000), 14_000, 400), (Some(14_000), 17_151, 340), (Some(17_151), 18_328, 400)];
     let mut expected: Vec<_> = expected.map(|(begin, end, documents)| (begin.map(date), date(end), documents)).into();
     expected.push((Some(date(18_328)), last, 400));
@@ -133,7 +136,7 @@ async fn after_three_guesses_with_too_many_documents_the_end_is_read() {
 
 #[tokio::test]
 async fn the_last_range_is_counted_too() {
-    let last = made_up_sweep(&Script::new(vec![]), 100, &Leases::default(), None).rule.expiry.latest_key();
+    let last = sweep(vec![]).rule.expiry.latest_key();
     let millis = last.as_datetime().unwrap().timestamp_millis();
     for (n, expected) in [(400, Some(400)), (0, None)] {
         let replies = vec![found_end(millis - 7000), found_end(millis - 3000), count(n)];
