@@ -14,7 +14,7 @@ use super::sweeper::Case;
 /// The reason for which a test on another server is ignored, and the message of one that runs without such a server.
 pub(crate) const HELP: &str = "set SWEEPER_TEST_URI to the connection string of a server on which the tests may create and drop databases \
                                (test_...), and SWEEPER_TEST_FLAVOR to its flavor: mongodb, documentDb or cosmosRu; or SWEEPER_TEST_ROUTER \
-                               to a shard key for the router of the tests: hashed (of the `_id`), _id, at, or tenant,at";
+                               to a shard key for the router of the tests: hashed (of the `_id`), _id, at, tenant, or tenant,at";
 
 /// A server on which a suite runs.
 pub(crate) struct Server(On);
@@ -122,8 +122,8 @@ fn sharded(key: &str) -> Sharded {
         "hashed" => Sharded::halves(doc! { "_id": "hashed" }, middle()),
         "_id" => Sharded::halves(doc! { "_id": 1 }, [Bson::from(10)]),
         "at" => Sharded::halves(doc! { "at": 1 }, [two_days_ago()]),
-        // The documents have no tenant.
-        "tenant,at" => Sharded::halves(doc! { "tenant": 1, "at": 1 }, [Bson::Null, two_days_ago()]),
+        "tenant" => Sharded::halves(doc! { "tenant": 1 }, ["t3".into()]),
+        "tenant,at" => Sharded::halves(doc! { "tenant": 1, "at": 1 }, ["t3".into(), two_days_ago()]),
         other => panic!("SWEEPER_TEST_ROUTER is `{other}`; {HELP}"),
     }
 }

@@ -101,6 +101,12 @@ impl Sharded {
     }
 }
 
+/// Returns the tenant of a new document: one of a few by its `_id`, or none.
+pub(super) fn tenant_of(document: &Document) -> Option<Bson> {
+    let Bson::Int64(hash) = hash(document.get("_id")?) else { return None };
+    Some(hash.rem_euclid(8)).filter(|tenant| *tenant < 7).map(|tenant| format!("t{tenant}").into())
+}
+
 fn is_hashed(kind: &Bson) -> bool {
     kind.as_str() == Some("hashed")
 }

@@ -21,6 +21,11 @@ impl Router {
         *self.of_new.lock().unwrap_or_else(PoisonError::into_inner) = Some(sharded);
     }
 
+    /// Whether it shards the collections that clients make.
+    pub(super) fn shards_new(&self) -> bool {
+        self.of_new.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Makes and shards the collection of a command that would make it, unless that is a view, or a time-series or capped
     /// collection.
     pub(super) async fn shard_if_new(&self, database: &str, name: &str, call: &Call<'_>) -> io::Result<Option<Arc<Sharded>>> {

