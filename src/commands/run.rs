@@ -209,7 +209,7 @@ impl Sweeping<'_> {
     /// Counts the documents that never expire by the rule. After the sweep the expired documents are out of the way, and no
     /// delete waits for the count.
     async fn never_expires(&self, ready: &Ready<'_>, outcome: &Outcome) -> Option<BTreeMap<String, u64>> {
-        let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes));
+        let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes | StopReason::Missed));
         // A service that bills the count of a whole collection is asked for it only in a dry run and an audit.
         let is_billed = self.deployment.facts.capabilities.request_charge;
         if ready.findings.told.never_expires.is_some() || !is_over || is_billed {
@@ -222,7 +222,7 @@ impl Sweeping<'_> {
 
     /// Counts the documents that holds keep, if they were not counted before. After the sweep the others are out of the way.
     async fn held(&self, ready: &Ready<'_>, keys: Option<Arc<KeptKeys>>, outcome: &Outcome) -> Option<HeldDocuments> {
-        let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes));
+        let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes | StopReason::Missed));
         let keys = keys.filter(|_| is_over && ready.findings.told.held.is_none())?;
         let deployment = self.deployment.of_rule(ready.rule);
         let keys = ReadKeys { holds: Some(keys), ..ready.findings.goes_by.keys.clone() };
@@ -276,12 +276,7 @@ impl Sweeping<'_> {
                 document_match::MAX_DEPTH
             )
         });
-        let moved = outcome.may_have_missed.then(|| {
-            "expired documents may be left: chunks moved between the shards meanwhile, or others inserted expired documents; the \
-             next run deletes them"
-                .to_owned()
-        });
-        lag.into_iter().chain(load).chain(incomparable).chain(moved).collect()
+        lag.into_iter().chain(load).chain(incomparable).collect()
     }
 
     /// Returns the reason why the rule's lease was lost, if that is what stopped the rule.

@@ -164,7 +164,7 @@ impl Pace {
     }
 
     /// Grows the size, at most to the double, if the documents took less than half of the target, and shrinks it above the
-    /// target. Both lead to a little below the target.
+    /// target. It is fitted to somewhat less than the target.
     ///
     /// A batch that was cut short by a limit says little about the server: the size does not grow after it.
     fn approach_target(&mut self, documents: u32, latency: Duration) {
@@ -189,8 +189,8 @@ impl Pace {
             if fills(documents, self.size) {
                 let most = if self.careful { self.size / 10 + 1 } else { self.size };
                 // A cast from float saturates.
-                let aim = (f64::from(self.size) * self.aim() / caused.as_secs_f64()) as u32;
-                self.size = aim.min(self.size.saturating_add(most)).min(self.max);
+                let aim = (f64::from(documents) * self.aim() / caused.as_secs_f64()) as u32;
+                self.size = aim.min(self.size.saturating_add(most)).clamp(self.size, self.max);
             }
         } else {
             self.probes = !self.line.is_known() || self.since_probe >= BATCHES_PER_PROBE;
@@ -216,10 +216,10 @@ impl Pace {
     }
 }
 
-/// Whether a batch has about the documents that it may have. One that is a stretch of dates ends with a date, so that it has
-/// somewhat less.
+/// Whether a batch has about the documents that it may have. One that ends with a date, or with a guess, has somewhat less: of
+/// 200 documents a guess means 140, of 500 it means 405.
 fn fills(documents: u32, size: u32) -> bool {
-    documents >= size - size / 8
+    documents >= size - size / 3
 }
 
 /// Returns the wait before repeating a command that an overloaded server refused without naming a wait. Each wait is half as long
@@ -342,7 +342,10 @@ mod tests {
     #[test]
     fn a_batch_that_ends_with_a_date_lets_the_size_grow() {
         let mut pace = Pace::new(500, 2000, MS(200));
-        assert_eq!(steps(&mut pace, &[(437, 1), (438, 1), (992, 1)]), [(500, 0), (500, 0), (1000, 0), (2000, 0)]);
+        assert_eq!(steps(&mut pace, &[(333, 1), (334, 1), (992, 1)]), [(500, 0), (500, 0), (1000, 0), (2000, 0)]);
+        // By what its documents took, not by what it could have had.
+        let mut pace = Pace::new(500, 2000, MS(200));
+        assert_eq!(steps(&mut pace, &[(400, 80)]), [(500, 0), (800, 0)]);
     }
 
     #[test]

@@ -132,7 +132,7 @@ pub(crate) fn swept(deleted: u64, end: End) -> Swept {
             uncertain: false,
             unconfirmed: 0,
             is_collection_gone: false,
-            may_have_missed: false,
+            seen_none: false,
             weak_write_concern: None,
             paused: Waited::default(),
             fixed_latency: None,

@@ -115,7 +115,7 @@ impl One<'_> {
         {
             return;
         }
-        if count::has_none(deployment, rule).await {
+        if count::has_some(deployment, &rule.selection).await == Some(false) {
             findings.decides.expired = Some(Expired { count: 0, is_complete: true, oldest: None, measurements: None });
         }
     }

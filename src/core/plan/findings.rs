@@ -193,7 +193,7 @@ impl Remaining {
         match (self, status) {
             (Self::Unknown, _) | (_, Status::Skipped) => (None, None),
             (Self::Counted { count, oldest }, _) => (Some(*count), oldest.filter(|_| *count > 0).map(Instant)),
-            (Self::Derived | Self::Shared, Status::Complete) if is_rest_unknown => (None, None),
+            (Self::Derived | Self::Shared, Status::Complete | Status::Partial) if is_rest_unknown => (None, None),
             (Self::Derived | Self::Shared, Status::Complete) if swept.is_some() => (Some(kept), None),
             (Self::Shared, _) => (None, None),
             (Self::Derived, Status::Complete | Status::Refused) => {

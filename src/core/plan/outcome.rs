@@ -88,8 +88,8 @@ pub struct Outcome {
     pub unconfirmed: u64,
     /// Whether a collection of the rule was dropped, renamed or replaced, so that what is left of it is unknown.
     pub is_collection_gone: bool,
-    /// Whether documents that should be gone may be left on the shards of a cluster.
-    pub may_have_missed: bool,
+    /// Whether a look after the last delete saw no expired document.
+    pub seen_none: bool,
     /// The reason why no majority was asked to confirm; `None` if one was.
     pub weak_write_concern: Option<String>,
     pub paused: Waited,
@@ -108,10 +108,15 @@ impl Outcome {
         if self.uncertain { 0 } else { self.archived.documents.saturating_sub(self.deleted) }
     }
 
-    /// Whether expired documents may be left although the sweep went to the end: chunks moved between shards, or others changed
-    /// documents once they were archived.
+    /// Whether it is unknown how many expired documents are left: the deletes may have missed some, or others changed documents
+    /// once they were archived.
     pub fn is_rest_unknown(&self) -> bool {
-        self.end == End::Complete && (self.may_have_missed || self.archived_only() > 0)
+        match self.end {
+            // After a lost reply `deleted` is a lower bound.
+            End::Complete => !self.seen_none && self.archived.documents > self.deleted,
+            End::Partial(reason) => reason == StopReason::Missed,
+            End::Failed(_) => false,
+        }
     }
 }
 

@@ -74,6 +74,8 @@ pub enum StopReason {
     StopFile,
     /// Another run may hold the lease in the database by now.
     LockLost,
+    /// Expired documents may be left on the shards of a cluster: chunks moved during deletes, or others inserted some.
+    Missed,
 }
 
 impl fmt::Display for Reason {
@@ -104,6 +106,7 @@ mod tests {
             (Reason::Guard(Guard::MaxDeletePercent), "maxDeletePercent"),
             (Reason::Guard(Guard::AsOf), "asOf"),
             (Reason::Stop(StopReason::LockLost), "lockLost"),
+            (Reason::Stop(StopReason::Missed), "missed"),
             (Reason::Skip(SkipReason::NoSuchNamespace), "no such namespace"),
             (Reason::Other("of a later version".into()), "of a later version"),
         ] {

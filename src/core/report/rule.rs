@@ -53,8 +53,8 @@ pub struct RuleReport {
     #[schemars(extend("type" = ["object", "null"]))]
     pub predicate: Option<Value>,
     pub status: Status,
-    /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost) or the guard (lock: another
-    /// run has the lease; unknownField, unknownType, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf,
+    /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost), documents that may be left
+    /// on shards (missed) or the guard (lock: another run has the lease; unknownField, unknownType, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf,
     /// hint, noSuchNamespace, view, capped, timeSeries, field, collation, archive, children, holds, periods) that decided the
     /// status; for a skipped rule a sentence.
     pub reason: Option<Reason>,

@@ -159,7 +159,7 @@ impl<'a> Engine<'a> {
         let end = self.outcome().end.clone();
         let failed = match &end {
             End::Failed(why) => Some(why.clone()),
-            End::Complete | End::Partial(StopReason::MaxDeletes) if !sweep.binding.is_by_server() => None,
+            End::Complete | End::Partial(StopReason::MaxDeletes | StopReason::Missed) if !sweep.binding.is_by_server() => None,
             End::Complete | End::Partial(_) => return,
         };
         // A run that has to end waits a little, and then says that it was not looked.

@@ -116,6 +116,21 @@ fn a_fixed_latency_costs_no_more_than_it_must() {
 }
 
 #[test]
+fn batches_with_guessed_ends_grow_until_they_are_the_largest() {
+    for first in [200, 300, 500, 1000] {
+        let mut pace = Pace::new(first, 8000, TARGET);
+        for _ in 0..10 {
+            // Three standard deviations fewer, of the guess and of what it is made from.
+            let size = f64::from(pace.batch_size());
+            let documents = size - 3.0 * (2.0 * size).sqrt();
+            let latency = Duration::from_secs_f64(documents * 0.000_005);
+            pace.record(&BatchTiming { documents: documents as u64, latency: Some(latency), overloaded_after: None });
+        }
+        assert_eq!(pace.batch_size(), 8000, "from {first}");
+    }
+}
+
+#[test]
 fn a_server_whose_documents_take_long_is_spared() {
     for seed in 0..50 {
         for (fixed, per_document) in [(1.0, 0.4), (1.0, 2.0), (250.0, 2.0), (250.0, 10.0), (5.0, 40.0)] {

@@ -156,17 +156,26 @@ fn what_remains_follows_from_counts_and_deletes() {
     let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(swept(7, stop())), &none);
     assert_eq!((report.remaining_count, report.oldest_remaining), (Some(0), None));
     let complete = swept(7, End::Complete).outcome;
-    let missed_on_a_shard = Outcome { may_have_missed: true, ..complete.clone() };
-    let changed_once_archived = Outcome { archived: Archived { documents: 8, incomparable: 0 }, ..complete };
-    for outcome in [missed_on_a_shard, changed_once_archived] {
+    let missed_on_a_shard = Outcome { end: End::Partial(StopReason::Missed), ..complete.clone() };
+    let archived = Archived { documents: 8, incomparable: 0 };
+    let changed_once_archived = Outcome { archived, ..complete.clone() };
+    // The one may have been deleted, too.
+    let uncertain = Outcome { uncertain: true, archived, ..complete.clone() };
+    for (outcome, status) in
+        [(missed_on_a_shard, Status::Partial), (changed_once_archived, Status::Complete), (uncertain, Status::Complete)]
+    {
         for remaining in [Remaining::Derived, Remaining::Shared] {
             let swept = Swept { outcome: outcome.clone(), ..swept(7, End::Complete) };
             let report = RuleReport::of(&planned("", 200), &counted(9), &sweep(swept), &remaining);
-            assert_eq!((report.status, report.remaining_count), (Status::Complete, None), "{outcome:?}");
+            assert_eq!((report.status, report.remaining_count), (status, None), "{outcome:?}");
         }
         let failed = Outcome { end: End::Failed("no space".into()), ..outcome };
         assert!(!failed.is_rest_unknown(), "{failed:?} has not gone to the end");
     }
+    // A document that a further pass found was archived twice.
+    let archived_again = Outcome { seen_none: true, archived, ..complete };
+    let report = of(&planned("", 200), &counted(9), sweep(Swept { outcome: archived_again, ..swept(7, End::Complete) }));
+    assert_eq!((report.status, report.remaining_count), (Status::Complete, Some(0)));
     let unknown = RuleReport::of(&planned("", 200), &counted(9), &not_swept(), &Remaining::Unknown);
     assert_eq!((unknown.remaining_count, unknown.oldest_remaining), (None, None));
 }

@@ -72,6 +72,13 @@ pub(super) fn of(
             _ => {}
         }
     }
+    if stopped_by(outcome) == Some(StopReason::Missed) {
+        warnings.push(
+            "expired documents may be left: chunks moved between the shards meanwhile, or others inserted expired documents; the \
+             next run deletes them"
+                .to_owned(),
+        );
+    }
     warnings.extend(orphans::warning(planned, &findings.decides, outcome).filter(|_| status == Status::Complete));
     // The refusal says it already.
     let is_said = |unknown: &UnknownField| {

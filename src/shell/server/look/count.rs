@@ -134,13 +134,12 @@ pub(crate) async fn expired_within(deployment: &Deployment, rule: &SweepRule, ma
     Some(read(expiry, found.as_ref()).count)
 }
 
-/// Whether a rule was seen to have no expired document. A look that fails, or takes too long, has seen nothing: the sweep has
-/// more patience, and goes through the collection at a pace.
-pub(crate) async fn has_none(deployment: &Deployment, rule: &SweepRule) -> bool {
-    let SweepRule { selection, .. } = rule;
+/// Whether a rule has an expired document. Returns `None` if the look fails, or takes too long: a sweep has more patience, and
+/// goes through the collection at a pace.
+pub(crate) async fn has_some(deployment: &Deployment, selection: &Selection) -> Option<bool> {
     let first = [doc! { "$limit": 1 }, doc! { "$project": { "_id": 1 } }];
     let stages = [doc! { "$match": selection.predicate.clone() }].into_iter().chain(first).collect();
-    one_unheld(&limited(deployment, MAX_LOOK_TIME), selection, stages).await == Ok(None)
+    one_unheld(&limited(deployment, MAX_LOOK_TIME), selection, stages).await.ok().map(|found| found.is_some())
 }
 
 /// Returns the earliest date of any expired document; `None` if the index does not lead to it at once, or that takes longer than
@@ -345,23 +344,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_look_that_ends_without_a_document_has_seen_none() {
+    async fn a_look_that_fails_says_nothing() {
         let rule = |documents| planned("", documents).decision.countable().unwrap().clone();
         let error = |code| ScriptedReply::Error(ServerError::reported(code, "no", ""));
         for (documents, replies, expected, sent) in [
-            (4, vec![ScriptedReply::End], true, 1),
-            (4, vec![ScriptedReply::Batch(vec![doc! { "_id": 1 }]), ScriptedReply::End], false, 1),
-            (4, vec![error(codes::MAX_TIME_MS_EXPIRED)], false, 1),
-            (4, vec![error(codes::UNAUTHORIZED)], false, 1),
+            (4, vec![ScriptedReply::End], Some(false), 1),
+            (4, vec![ScriptedReply::Batch(vec![doc! { "_id": 1 }]), ScriptedReply::End], Some(true), 1),
+            (4, vec![error(codes::MAX_TIME_MS_EXPIRED)], None, 1),
+            (4, vec![error(codes::UNAUTHORIZED)], None, 1),
             // The documents were counted before the run waited for its lock.
-            (0, vec![ScriptedReply::Batch(vec![doc! { "_id": 1 }]), ScriptedReply::End], false, 1),
+            (0, vec![ScriptedReply::Batch(vec![doc! { "_id": 1 }]), ScriptedReply::End], Some(true), 1),
         ] {
             let script = Script::new(replies);
-            assert_eq!(has_none(&script.deployment(), &rule(documents)).await, expected, "{documents} {sent}");
+            assert_eq!(has_some(&script.deployment(), &rule(documents).selection).await, expected, "{documents} {sent}");
             assert_eq!(script.sent().len(), sent);
         }
         let script = Script::new([ScriptedReply::End]);
-        has_none(&script.deployment(), &rule(4)).await;
+        has_some(&script.deployment(), &rule(4).selection).await;
         let (first, sent) = (doc! { "$match": rule(4).selection.predicate }, script.sent().remove(0));
         assert_eq!(sent.get_array("pipeline").unwrap()[..2], [first.into(), doc! { "$limit": 1 }.into()]);
         assert_eq!(integer_in(&sent, "maxTimeMS"), Some(10_000));

@@ -1,8 +1,8 @@
 //! Ranges of the date along its index, oldest first, or of the `_id`: `lo < key <= hi`, with about as many documents as a batch
 //! may take.
 //!
-//! The ends are found by reading only the index, and no cursor stays open between batches. A range says nothing about expiry: the
-//! delete repeats the rule's predicate next to it.
+//! The ends are found by reading only the index, or guessed and confirmed by a count, and no cursor stays open between batches. A
+//! range says nothing about expiry: the delete repeats the rule's predicate next to it.
 
 mod density;
 
@@ -157,7 +157,7 @@ impl<'a> Ranges<'a> {
         for _ in 0..MAX_GUESSES {
             let Some(end) = density.end(&begin, &self.last, max) else { return Ok(None) };
             let (sweep, filter) = (self.sweep, self.bounds(doc! { "$lte": &end }));
-            // Counts go on behind the largest batch: how many there are too many tells where a closer one ends.
+            // The limit is twice the batch: what is too much tells where a closer guess has to end.
             let query = Query::count(&sweep.rule.selection.namespace, filter).hint(Some(self.hint.clone())).limit(max * 2);
             let count = query.retried_patiently(&sweep.rule.namespace).number(&sweep.deployment).await?;
             self.exhausted = end == self.last && count <= max;
@@ -176,8 +176,8 @@ impl<'a> Ranges<'a> {
     /// Returns a batch of so many keys that are not done, up to and including an end, and goes on behind it.
     fn up_to(&mut self, end: Bson, documents: u64) -> NextBatch {
         let range = self.range(doc! { "$lte": &end }, documents);
-        let is_guessed = self.sweep.deployment.facts.is_behind_router();
-        let begin = self.begin.get("$gt").filter(|_| is_guessed);
+        let is_guessed_from_here = self.sweep.deployment.facts.is_behind_router();
+        let begin = self.begin.get("$gt").filter(|_| is_guessed_from_here);
         self.density = begin.and_then(|begin| Density::of(begin, &end, documents));
         self.begin = doc! { "$gt": end };
         range

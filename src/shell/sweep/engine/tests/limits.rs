@@ -11,6 +11,7 @@ use crate::base::stop::Stop;
 use crate::base::watch;
 use crate::core::facts::Topology;
 use crate::core::plan::StopReason;
+use crate::core::plan::index::IndexChoice;
 use crate::core::plan::outcome::{End, Outcome};
 use crate::core::policy::RunLimits;
 use crate::shell::lock::lease::Leases;
@@ -142,16 +143,46 @@ async fn what_the_deletes_missed_on_shards_is_looked_for_and_swept_in_further_pa
     let pass = |ids, n: i32| [found(ids), ScriptedReply::End, deleted(n)];
     let (some, none) = (|| vec![found(3..=3), ScriptedReply::End], || vec![ScriptedReply::End]);
     let again = |n: i32, look: Vec<ScriptedReply>| pass(3..=3, n).into_iter().chain(look).collect::<Vec<_>>();
-    for (answers, total, deletes, may_have_missed) in [
-        (vec![pass(1..=3, 3).into()], 3, 1, false),
-        (vec![pass(1..=3, 2).into(), none()], 2, 1, false),
-        (vec![pass(1..=3, 2).into(), some(), again(1, vec![])], 3, 2, false),
-        (vec![pass(1..=3, 2).into(), some(), again(0, none())], 2, 2, false),
-        (vec![pass(1..=3, 2).into(), some(), again(0, some()), again(0, some()), again(0, some())], 2, 4, true),
+    let missed = || End::Partial(StopReason::Missed);
+    let failed = || vec![Error(ServerError::reported(codes::MAX_TIME_MS_EXPIRED, "too long", ""))];
+    // Without an index nothing is looked for where each delete has found what it was for.
+    for (answers, total, deletes, end, seen_none) in [
+        (vec![pass(1..=3, 3).into()], 3, 1, End::Complete, false),
+        (vec![pass(1..=3, 2).into(), none()], 2, 1, End::Complete, true),
+        (vec![pass(1..=3, 2).into(), some(), again(1, vec![])], 3, 2, End::Complete, false),
+        (vec![pass(1..=3, 2).into(), some(), again(0, none())], 2, 2, End::Complete, true),
+        (vec![pass(1..=3, 2).into(), some(), again(0, some()), again(0, some()), again(0, some())], 2, 4, missed(), false),
+        // After a look that failed, the further passes are the look.
+        (vec![pass(1..=3, 2).into(), failed(), none()], 2, 1, End::Complete, true),
+        (vec![pass(1..=3, 2).into(), failed(), again(0, vec![]), none()], 2, 2, End::Complete, true),
     ] {
         let answers: Vec<ScriptedReply> = answers.into_iter().flatten().collect();
         let (outcome, sent) = swept(answers, None, |sweep| sweep.deployment.facts.topology = Topology::Sharded).await;
-        assert_eq!((outcome.deleted, named(&sent).len(), outcome.may_have_missed), (total, deletes, may_have_missed), "{sent:?}");
-        assert_eq!(outcome.end, End::Complete);
+        assert_eq!(
+            (outcome.deleted, named(&sent).len(), outcome.end, outcome.seen_none),
+            (total, deletes, end, seen_none),
+            "{sent:?}"
+        );
+    }
+    let explained = || vec![Reply(doc! { "plan": { "stage": "IXSCAN" } })];
+    let pass = |ids, n: i32| explained().into_iter().chain(pass(ids, n)).collect::<Vec<_>>();
+    let empty = || explained().into_iter().chain(none()).collect::<Vec<_>>();
+    for (answers, deletes, looks, end) in [
+        (vec![pass(1..=3, 3), none()], 1, 1, End::Complete),
+        (vec![pass(1..=3, 3), some(), pass(3..=3, 1), none()], 2, 2, End::Complete),
+        // What takes too long is not asked again.
+        (vec![pass(1..=3, 3), failed(), empty()], 1, 1, End::Complete),
+        (vec![pass(1..=3, 3), failed(), pass(3..=3, 1), empty()], 2, 1, End::Complete),
+        (vec![pass(1..=3, 3), failed(), pass(3..=3, 1), pass(3..=3, 1), pass(3..=3, 1)], 4, 1, missed()),
+    ] {
+        let answers: Vec<ScriptedReply> = answers.into_iter().flatten().collect();
+        let (outcome, sent) = swept(answers, None, |sweep| {
+            sweep.deployment.facts.topology = Topology::Sharded;
+            sweep.rule.selection.index = Some(IndexChoice { name: "at_1".into(), oldest_first: true, bounded: true });
+        })
+        .await;
+        assert_eq!((named(&sent).len(), outcome.seen_none), (deletes, end == End::Complete), "{sent:?}");
+        assert_eq!(outcome.end, end);
+        assert_eq!(sent.iter().filter(|sent| sent.contains_key("aggregate")).count(), looks, "{sent:?}");
     }
 }

@@ -141,8 +141,7 @@ impl Router {
         }
         let refused = std::mem::take(&mut written.errors);
         for InsertGroup { shard, places, documents, .. } in groups {
-            let mut command = asked.command.clone();
-            command.insert("documents", documents);
+            let command = asked.with("documents", documents);
             written.add(self.run(shard, &command).await?, &places, is_ordered);
             if is_ordered && !written.errors.is_empty() {
                 return Ok(written.reply(false));
@@ -235,9 +234,7 @@ impl Router {
         index: usize,
         written: &mut Written,
     ) -> io::Result<()> {
-        let mut command = asked.command.clone();
-        command.insert(list, vec![Bson::Document(statement.clone())]);
-        let command = &command;
+        let command = &asked.with(list, vec![Bson::Document(statement.clone())]);
         let _unmoved = self.moving.read().await;
         let sent = shards.iter().map(async |shard| self.run(*shard, &self.of_owned(asked, *shard, command)).await);
         for reply in try_join_all(sent).await? {
@@ -281,6 +278,14 @@ impl Router {
                 Some((20, "Must run update to shard key field in a multi-statement transaction or with retryWrites: true."))
             }
         })
+    }
+}
+
+impl Asked {
+    /// Returns the command with another list in the place of its own, which is not copied: it may be long, and parts of it many.
+    fn with(&self, list: &str, items: Vec<Bson>) -> Document {
+        let others = self.command.iter().filter(|(key, _)| *key != list);
+        others.map(|(key, value)| (key.clone(), value.clone())).chain([(list.to_owned(), items.into())]).collect()
     }
 }
 
