@@ -107,6 +107,8 @@ impl Flavor {
                 shard_keys: ShardKeys::InConfig,
                 // From MongoDB 5.1.
                 plain_to_ttl: if wire_version >= 14 { PlainToTtl::Modified } else { PlainToTtl::ByHand },
+                // It came with 4.4, and with later versions of 4.2.
+                hello: wire_version >= 9,
                 connection_status: true,
                 shows_privileges: true,
                 ttl_by_last_change: false,
@@ -143,6 +145,8 @@ impl Flavor {
                 request_charge: true,
                 shard_keys: ShardKeys::ByGetCollection,
                 plain_to_ttl: PlainToTtl::Replaced,
+                // Accounts of version 7.0 refuse it (MicrosoftDocs/azure-databases-docs#180), none refuses the older name.
+                hello: false,
                 connection_status: false,
                 shows_privileges: false,
                 ttl_by_last_change: true,
@@ -188,6 +192,7 @@ impl Flavor {
                 // `coll_mod.c`: only an index with expireAfterSeconds can get another.
                 plain_to_ttl: PlainToTtl::Replaced,
                 // `constant.rs` of the gateway: the lists are empty, whoever is logged in.
+                hello: true,
                 connection_status: true,
                 shows_privileges: false,
                 ttl_by_last_change: false,
@@ -227,6 +232,7 @@ impl Flavor {
                 reads_iso8601: false,
                 indexes_literal_names: true,
                 plain_to_ttl: PlainToTtl::ByHand,
+                hello: true,
                 connection_status: true,
                 shows_privileges: false,
                 ttl_by_last_change: false,
@@ -291,6 +297,8 @@ pub struct Capabilities {
     /// An index on a dotted path also holds fields whose name is literally the path.
     pub indexes_literal_names: bool,
     pub plain_to_ttl: PlainToTtl,
+    /// `hello` is answered; otherwise only its older name, `isMaster`.
+    pub hello: bool,
     /// `connectionStatus` is answered.
     pub connection_status: bool,
     /// `connectionStatus` names the user and its privileges.

@@ -15,7 +15,7 @@ use crate::core::plan::findings::{CountObstacle, Decides, Expired, Findings, Tol
 use crate::core::plan::holds::HeldBack;
 use crate::core::plan::outcome::{Archived, End, Outcome, RuleOutcome, Swept};
 use crate::core::plan::waits::Waited;
-use crate::core::plan::{ChildRule, Decision, Family, ParentKey, PlannedRule, Selection, Sizes, Storage, SweepRule};
+use crate::core::plan::{ChildRule, Decision, Family, ParentKey, PlannedRule, Selection, Sizes, SweepRule};
 use crate::core::policy::DateFormat;
 use crate::core::policy::namespace::Namespace;
 use crate::core::policy::parse::parse;
@@ -49,23 +49,12 @@ pub(crate) fn planned(keys: &str, document_count: u64) -> PlannedRule {
         as_of: DateTime::from_millis(NOW),
     };
     let selection = Selection {
-        predicate: doc! { "at": { "$lte": DateTime::from_millis(NOW - 3_600_000) } },
-        filter: None,
-        filter_is_indexed: false,
-        collation: None,
-        variables: Vec::new(),
-        folds_ids: false,
-        index: None,
-        namespace: namespace.clone(),
         uuid: Some(bson::Uuid::from_bytes([7; 16])),
-        storage: Storage::Plain,
-        shard_key: Vec::new(),
         document_count,
         size: DataSize { average_bytes: Some(100.0), file: None },
-        throughput: None,
-        indexes: 0,
         holds: rule.holds.as_ref().map(|holds| HeldBack::new(holds, &namespace, holds.by.of.clone())),
         periods: rule.periods.as_ref().map(|periods| HeldBack::of_periods(periods, &namespace, periods.by.of.clone(), &expiry)),
+        ..Selection::of(&namespace, doc! { "at": { "$lte": DateTime::from_millis(NOW - 3_600_000) } })
     };
     let archive = rule.archive.clone();
     let sweep = SweepRule {

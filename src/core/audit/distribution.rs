@@ -54,15 +54,15 @@ pub(crate) struct Distribution {
 }
 
 impl Distribution {
-    /// Reads the one document that the stage returns.
-    pub(crate) fn read(expiry: &Expiry, found: &Document) -> Self {
+    /// Reads the document that the stage returns, or one for each part of a collection.
+    pub(crate) fn read(expiry: &Expiry, found: &[Document]) -> Self {
         let mut all = Self { ages: vec![(0, 0); ranges::bounds().len() + 1], ..Self::default() };
         all.days = vec![0; FORECAST_DAYS as usize];
         // Like a dry run, an audit names these reasons even if no document has them.
         if expiry.ttl_field.is_some() {
             all.never.insert("ttlNotPositive".into(), 0);
         }
-        if found.contains_key("wrongUnit") {
+        if found.iter().any(|part| part.contains_key("wrongUnit")) {
             all.never.insert("implausibleEpoch".into(), 0);
         }
         if expiry.format == DateFormat::Iso8601 {
@@ -216,8 +216,8 @@ pub(crate) fn projected(n: u64, sampled: Option<(u64, u64)>) -> u64 {
     }
 }
 
-fn groups<'a>(found: &'a Document, facet: &str) -> impl Iterator<Item = &'a Document> + use<'a> {
-    found.get_array(facet).into_iter().flatten().filter_map(Bson::as_document)
+fn groups<'a>(found: &'a [Document], facet: &'a str) -> impl Iterator<Item = &'a Document> {
+    found.iter().filter_map(move |part| part.get_array(facet).ok()).flatten().filter_map(Bson::as_document)
 }
 
 /// Returns the index of a group's age among the bounds.

@@ -26,7 +26,7 @@ pub(crate) struct ByPeriod<'a> {
 impl<'a> ByPeriod<'a> {
     /// Begins without documents.
     pub(crate) fn new(rule: &'a PeriodRule, keys: &KeptKeys) -> Self {
-        let found = Distribution::read(&rule.expiry, &doc! {});
+        let found = Distribution::read(&rule.expiry, &[]);
         Self { rule, keys: keys.by_key(), age_bounds: ranges::bounds_ms(), found, counts: BTreeMap::new() }
     }
 

@@ -210,25 +210,15 @@ fn rule_of(
     index: Option<IndexChoice>,
     collection: &Collection,
 ) -> SweepRule {
+    // A child goes only once its parent is gone, which a hold keeps.
     let selection = Selection {
-        predicate: no_array(field),
-        filter: None,
-        filter_is_indexed: false,
-        collation: None,
-        variables: Vec::new(),
-        folds_ids: false,
         index,
-        namespace: namespace.clone(),
         uuid: collection.uuid,
         storage,
-        shard_key: Vec::new(),
         document_count: figures.document_count,
         size: figures.size,
-        throughput: None,
         indexes: collection.indexes.len().saturating_sub(1),
-        // A child goes only once its parent is gone, which a hold keeps.
-        holds: None,
-        periods: None,
+        ..Selection::of(namespace, no_array(field))
     };
     // The limits of the count are the limits of the parents, whose dates the children do not have.
     let limits = Limits { max_deletes: None, max_delete_percent: None, ..sweep.limits.clone() };

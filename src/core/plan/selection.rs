@@ -44,6 +44,29 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Returns a selection of the documents of a collection that match a predicate, of which nothing else is known.
+    pub fn of(namespace: &Namespace, predicate: Document) -> Self {
+        Self {
+            predicate,
+            filter: None,
+            filter_is_indexed: false,
+            collation: None,
+            variables: Vec::new(),
+            folds_ids: false,
+            index: None,
+            namespace: namespace.clone(),
+            uuid: None,
+            storage: Storage::Plain,
+            shard_key: Vec::new(),
+            document_count: 0,
+            size: DataSize::default(),
+            throughput: None,
+            indexes: 0,
+            holds: None,
+            periods: None,
+        }
+    }
+
     /// Returns the size of the documents in bytes; `None` if it is unknown.
     pub fn data_bytes(&self) -> Option<f64> {
         Some(self.size.average_bytes? * self.document_count as f64)

@@ -9,6 +9,7 @@ use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
 use crate::support::faults::days;
+use crate::support::native::native;
 use crate::support::proxied::Proxied;
 use crate::support::proxy::cosmos::{CosmosRu, Usage};
 use crate::support::proxy::{Request, Service};
@@ -183,6 +184,7 @@ async fn a_count_that_no_minute_of_the_throughput_suffices_for_is_made_in_parts(
     for (rule, args) in [
         (RULE, &["sweep", "--dry-run"][..]),
         (RULE, &["audit"]),
+        (RULE, &["audit", "--exact"]),
         ("  - {namespace: DB.c, field: at, expireAfter: 1d, maxDeletePercent: 51}\n", &["sweep"]),
     ] {
         let proxied = account(settings.clone(), documents(600, 1000), false).await;
@@ -191,7 +193,34 @@ async fn a_count_that_no_minute_of_the_throughput_suffices_for_is_made_in_parts(
         assert_eq!(report.rule(0, "expiredCount"), 300, "{args:?}: {report:?}");
         let swept = args == ["sweep"];
         assert_eq!(proxied.case.ids("c").await.len(), if swept { 300 } else { 600 });
+        if args.contains(&"--exact") {
+            let ages = report.rule(0, "ageHistogram").as_array().unwrap();
+            let count = |key: &str| ages.iter().filter_map(|age| age[key].as_u64()).sum::<u64>();
+            assert_eq!((count("expiredCount"), count("notExpiredCount")), (300, 300), "{report:?}");
+        }
     }
+}
+
+/// Microsoft, "Time to live" (custom TTL).
+#[tokio::test]
+async fn what_a_native_setting_would_delete_and_has_not_deleted_is_counted_in_parts() {
+    let settings = CosmosRu {
+        units_per_second: Some(100.0),
+        second: Duration::from_millis(100),
+        time_limit: Duration::from_millis(300),
+        ttl_on_custom_path: true,
+        ..CosmosRu::default()
+    };
+    let proxied = account(settings, documents(600, 1000), false).await;
+    let index = doc! { "key": { "at": 1 }, "name": "at_1", "expireAfterSeconds": 2_000_000_000 };
+    proxied.run(doc! { "createIndexes": "c", "indexes": [index] }).await.unwrap();
+    let (ran, report) = native(&proxied.case, RULE, &["apply", "--yes"]).await;
+    let change = &report["rows"][0]["change"];
+    assert_eq!((ran.code, &change["status"], &change["expiredCount"]), (Some(0), &"applied".into(), &300.into()), "{report:#}");
+    // The proxy deletes nothing by itself.
+    let report = report_of(&proxied.case, RULE, &["audit"]).await;
+    let trouble = &report.rule(0, "nativeTroubles")[0];
+    assert_eq!((&trouble["reason"], &trouble["overdueCount"]), (&"overdue".into(), &300.into()), "{report:?}");
 }
 
 #[tokio::test]

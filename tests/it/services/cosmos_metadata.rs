@@ -109,6 +109,11 @@ async fn an_account_without_hello_is_swept_locked_and_recorded() {
     assert_eq!(report.json["server"]["recognisedBy"], "the type of its hello", "{report:?}");
     assert_eq!(proxied.case.ids("c").await, id_set(20..25));
     assert_eq!(proxied.case.ids("runs").await.len(), 1);
+    // Once, as nothing else tells which service it is. The policy says it, as the name of its host would.
+    assert_eq!(proxied.proxy.requests_of("hello").len(), 1);
+    let ran = proxied.case.run(&format!("{}connection: {{flavor: cosmosRu}}\n", locked()), &["sweep"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(proxied.proxy.requests_of("hello").len(), 1, "the service refuses it");
 }
 
 /// Nothing in the connection string says that the service refuses retryable writes (microsoft/vscode-cosmosdb#1296).

@@ -7,6 +7,7 @@ use crate::base::values::integer_in;
 use crate::core::facts::{ServerFacts, ServerRole, Topology, TtlMonitor};
 use crate::core::flavor::Flavor;
 use crate::shell::lock::moment::{Moment, ServerTime};
+use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::ServerError;
 use crate::shell::server::wire::retry::{Retries, retry};
 use crate::shell::server::wire::transport::{Patience, ServerCommand, Transport};
@@ -33,13 +34,14 @@ pub(crate) async fn ask(
     by_name: Option<(Flavor, String)>,
 ) -> Result<ServerFacts, ServerError> {
     // The first command opens the connection; the clocks are compared by the round trip of the second.
+    let knows_hello = by_name.as_ref().is_none_or(|(flavor, _)| *flavor != Flavor::CosmosRu);
     let build = asked(transport, ServerCommand::of("admin", &doc! { "buildInfo": 1 }, patience)?).await?;
     let mut retries = Retries::several();
     let timed = retry(
         |cause| retries.wait(cause),
         || async {
             let before = wall_clock();
-            let hello = hello(transport, patience).await?;
+            let hello = hello(transport, patience, knows_hello).await?;
             Ok((hello, before + wall_clock().duration_since(before).unwrap_or_default() / 2))
         },
     );
@@ -96,9 +98,13 @@ async fn asked(transport: &dyn Transport, command: ServerCommand) -> Result<Docu
     retry(|cause| retries.wait(cause), || transport.run(command.clone())).await
 }
 
-/// Asks the server for its role and its time, once: an answer after a retry would be compared with the wrong moment.
-async fn hello(transport: &dyn Transport, patience: Patience) -> Result<Document, ServerError> {
+/// Asks the server for its role and its time, once: an answer after a retry would be compared with the wrong moment. `knows_hello`
+/// says whether it may know the newer name of the command.
+async fn hello(transport: &dyn Transport, patience: Patience, knows_hello: bool) -> Result<Document, ServerError> {
     let command = |name: &str| ServerCommand::of("admin", &doc! { name: 1 }, patience);
+    if !knows_hello {
+        return transport.run(command("isMaster")?).await;
+    }
     match transport.run(command("hello")?).await {
         // MongoDB 4.2 knows only the older name, and so did accounts of Azure Cosmos DB (RU) with API version 7.0
         // (MicrosoftDocs/azure-databases-docs#180, eclipse-basyx/basyx-java-server-sdk#452, spring-projects/spring-boot#41101).
@@ -110,9 +116,9 @@ async fn hello(transport: &dyn Transport, patience: Patience) -> Result<Document
 /// Reads the server's clock, once.
 ///
 /// Errors: no answer, or an answer without the time.
-pub(crate) async fn clock(transport: &dyn Transport, patience: Patience) -> Result<ServerTime, ServerError> {
-    let asked = Moment::now();
-    Ok(ServerTime { now: local_time(&hello(transport, patience).await?)?, asked })
+pub(crate) async fn clock(deployment: &Deployment, patience: Patience) -> Result<ServerTime, ServerError> {
+    let (asked, knows_hello) = (Moment::now(), deployment.facts.capabilities.hello);
+    Ok(ServerTime { now: local_time(&hello(deployment.transport.as_ref(), patience, knows_hello).await?)?, asked })
 }
 
 /// Reads the server's clock from its reply to `hello`. MongoDB gives a date; the gateway of the DocumentDB engine gives

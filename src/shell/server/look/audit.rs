@@ -3,7 +3,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::count::{documents, in_bucket, unheld};
+use super::count::{documents, in_bucket, in_parts, unheld};
 use crate::base::values::count_in;
 use crate::core::audit::distribution::Distribution;
 use crate::core::audit::figures::{Examined, Sample};
@@ -47,10 +47,21 @@ pub(crate) async fn distribution(
         }
     };
     let whole = Selection { index: None, ..selection.clone() };
+    if deployment.facts.capabilities.request_charge && sample.is_none() {
+        let (matching, mut parts) = (filter.cloned().unwrap_or_default(), Vec::new());
+        let facets = vec![doc! { "$facet": classes(None) }];
+        let of_part = |found: Option<Document>| {
+            parts.extend(found);
+            false
+        };
+        if in_parts::aggregate(deployment, expiry, &whole, &matching, facets, None, of_part).await? {
+            return Ok((Distribution::read(expiry, &parts), None));
+        }
+    }
     let found = documents(deployment, &whole, stages).await?.into_iter().next().unwrap_or_default();
     let drawn = found.get_array("drawn").ok().and_then(|counts| counts.first()?.as_document());
     let drawn = drawn.and_then(|count| count_in(count, "n")).unwrap_or(0);
-    Ok((Distribution::read(expiry, &found), sample.map(|_| drawn)))
+    Ok((Distribution::read(expiry, &[found]), sample.map(|_| drawn)))
 }
 
 /// Returns some expired documents, along the index if there is one.

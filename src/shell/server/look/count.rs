@@ -1,6 +1,6 @@
 //! Counts of the documents that a rule deletes or keeps. Reads only.
 
-mod in_parts;
+pub(crate) mod in_parts;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ pub(crate) async fn expired_and_forecast(
 async fn expired(deployment: &Deployment, rule: &SweepRule, enough: Option<u64>) -> Result<Expired> {
     let SweepRule { selection, expiry, .. } = rule;
     if deployment.facts.capabilities.request_charge {
-        let count = in_parts::count(deployment, rule, selection, enough).await?;
+        let count = in_parts::count(deployment, &rule.namespace, expiry, selection, enough).await?;
         let is_complete = enough.is_none_or(|enough| count < enough);
         return Ok(Expired { count, is_complete, oldest: None, measurements: None });
     }
@@ -230,7 +230,7 @@ async fn matching(deployment: &Deployment, rule: &SweepRule, predicate: Document
     let SweepRule { selection, expiry, .. } = rule;
     if deployment.facts.capabilities.request_charge {
         let meant = Selection { predicate, index: None, holds: None, periods: None, ..selection.clone() };
-        return in_parts::count(deployment, rule, &meant, None).await;
+        return in_parts::count(deployment, &rule.namespace, expiry, &meant, None).await;
     }
     let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
     let found = one(deployment, selection, stages).await?;

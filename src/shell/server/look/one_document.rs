@@ -84,7 +84,10 @@ pub(crate) async fn judge(deployment: &Deployment, rule: &SweepRule, id: &Bson, 
     };
     let deciding = of_it("deciding");
     let value = |key| deciding.and_then(|document| document.get(key));
-    let never = Distribution::read(expiry, &found).never.into_iter().find_map(|(reason, count)| (count > 0).then_some(reason));
+    let never = Distribution::read(expiry, std::slice::from_ref(&found))
+        .never
+        .into_iter()
+        .find_map(|(reason, count)| (count > 0).then_some(reason));
     let unclear = of_it("unclear").map(|_| PARENT_FIELD.to_owned());
     let has = choices.iter().enumerate().filter(|(number, _)| of_it(&choice(*number)).is_some()).map(|(_, (period, _))| *period);
     let has: Vec<Option<Period>> = has.collect();

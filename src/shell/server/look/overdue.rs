@@ -6,9 +6,10 @@ use crate::base::values::count_in;
 use crate::core::audit::troubles::OverdueCount;
 use crate::core::expiry::Expiry;
 use crate::core::facts::{Collection, CollectionKind, NativeTtl, Scope, ServerRole, TtlMonitor};
-use crate::core::plan::buckets;
+use crate::core::plan::{Selection, buckets};
 use crate::core::policy::DateFormat;
 use crate::shell::server::Deployment;
+use crate::shell::server::look::count::in_parts;
 use crate::shell::server::wire::error::Result;
 use crate::shell::server::wire::find::Query;
 
@@ -31,16 +32,27 @@ pub(crate) async fn overdue(
     // An index without a collation compares the strings of its filter simply, whatever the collection's collation is.
     let simple = collection.collation.as_ref().map(|_| doc! { "locale": "simple" });
     let collation = ttl.collation.clone().or(simple).filter(|_| ttl.partial.is_some());
-    let ask = async |stages: Vec<Document>| -> Result<Option<Document>> {
+    // Returns one document, or one for each part where the service bills what it loads; only the first with `is_one_enough`.
+    let ask = async |matching: Document, then: Vec<Document>, is_one_enough: bool| -> Result<Vec<Document>> {
+        if deployment.facts.capabilities.request_charge {
+            let (selection, mut parts) = (Selection::of(&storage, Document::new()), Vec::new());
+            let of_part = |found: Option<Document>| {
+                parts.extend(found);
+                is_one_enough && !parts.is_empty()
+            };
+            if in_parts::aggregate(deployment, &expiry, &selection, &matching, then.clone(), None, of_part).await? {
+                return Ok(parts);
+            }
+        }
+        let stages = [doc! { "$match": matching }].into_iter().chain(then).collect();
         let query = Query::aggregate(&storage, stages).hint(hint).collation(collation.as_ref());
         let limited = query.read_preference(deployment.read_options.preference).max_time(deployment.read_options.max_time);
-        Ok(limited.all(deployment).await?.into_iter().next())
+        limited.all(deployment).await
     };
-    let matching = doc! { "$match": expiry.predicate() };
     let group = doc! { "$group": { "_id": null, "n": { "$sum": 1 }, "oldest": { "$min": expiry.earliest() } } };
-    let found = ask(vec![matching, group]).await?;
-    let count = found.as_ref().and_then(|found| count_in(found, "n")).unwrap_or(0);
-    let oldest = found.as_ref().and_then(|found| expiry.instant(found.get("oldest")?));
+    let found = ask(expiry.predicate(), vec![group], false).await?;
+    let count = found.iter().filter_map(|found| count_in(found, "n")).sum();
+    let oldest = found.iter().filter_map(|found| expiry.instant(found.get("oldest")?)).min();
     let has_date = count > 0 || {
         let mut dated = doc! { &expiry.field: { "$gte": DateTime::MIN } };
         dated.extend(
@@ -49,7 +61,7 @@ pub(crate) async fn overdue(
                 .filter(|_| storage == collection.namespace)
                 .map(|partial| ("$and".to_owned(), vec![partial].into())),
         );
-        ask(vec![doc! { "$match": dated }, doc! { "$limit": 1 }, doc! { "$project": { "_id": 1 } }]).await?.is_some()
+        !ask(dated, vec![doc! { "$limit": 1 }, doc! { "$project": { "_id": 1 } }], true).await?.is_empty()
     };
     let behind = |oldest: DateTime| now.timestamp_millis().saturating_sub(oldest.timestamp_millis()) / 1000 - i64::from(seconds);
     Ok(Some(OverdueCount { count, behind_seconds: oldest.and_then(|oldest| u64::try_from(behind(oldest)).ok()), has_date }))

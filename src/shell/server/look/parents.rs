@@ -30,7 +30,7 @@ pub(crate) const ORPHAN_SECONDS: i64 = 24 * 3600;
 ///
 /// Errors: no answer, or an answer without the time.
 pub(crate) async fn clock(deployment: &Deployment) -> Result<ServerTime> {
-    recognise::clock(deployment.transport.as_ref(), deployment.patience()).await
+    recognise::clock(deployment, deployment.patience()).await
 }
 
 /// Returns all of `keys` that a document has, as a majority knows it. All that happened on the primary before this call is taken

@@ -54,7 +54,7 @@ impl LeaseStore {
     ///
     /// Errors: no answer, or an answer without the time.
     pub(crate) async fn clock(&self) -> Result<ServerTime> {
-        recognise::clock(self.deployment.transport.as_ref(), PATIENCE).await
+        recognise::clock(&self.deployment, PATIENCE).await
     }
 
     /// Takes a lease if no other run holds it. An old reading of `clock` is replaced.

@@ -7,9 +7,11 @@ use crate::core::expiry::Expiry;
 use crate::core::facts::Scope;
 use crate::core::native::change::Change;
 use crate::core::native::target::TtlTarget;
+use crate::core::plan::Selection;
 use crate::core::policy::DateFormat;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::Deployment;
+use crate::shell::server::look::count::in_parts;
 use crate::shell::server::look::{figures, privileges};
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::{Result, ServerError};
@@ -46,11 +48,16 @@ pub(crate) async fn affected(deployment: &Deployment, namespace: &Namespace, tar
         // Microsoft, "Time to live" (custom TTL): numbers are milliseconds since 1970.
         predicate = doc! { "$or": [predicate, { &target.field: { "$lte": threshold.timestamp_millis() } }] };
     }
+    let documents = figures::count(deployment, namespace).await?;
+    if deployment.facts.capabilities.request_charge {
+        let selection = Selection { document_count: documents, ..Selection::of(namespace, predicate) };
+        let expired = in_parts::count(deployment, namespace, &expiry, &selection, None).await?;
+        return Ok(Some(Affected { expired, documents }));
+    }
     let stages = vec![doc! { "$match": predicate }, doc! { "$group": { "_id": 1, "n": { "$sum": 1 } } }];
     let collation = target.collation.as_ref().filter(|_| target.partial.is_some());
     let counted = Query::aggregate(namespace, stages).collation(collation).all(deployment).await?;
     let expired = counted.first().and_then(|counted| count_in(counted, "n")).unwrap_or(0);
-    let documents = figures::count(deployment, namespace).await?;
     Ok(Some(Affected { expired, documents }))
 }
 

@@ -136,7 +136,7 @@ pub(crate) async fn read(deployment: &Deployment, holds: &HeldBack) -> std::resu
 async fn read_once(deployment: &Deployment, holds: &HeldBack) -> Result<std::result::Result<ReadHolds, String>> {
     let HeldBack { collection, in_hold, filter, .. } = holds;
     let deployment = &deployment.aside();
-    let time = recognise::clock(deployment.transport.as_ref(), Patience::Limit(deployment.command_timeout)).await?;
+    let time = recognise::clock(deployment, Patience::Limit(deployment.command_timeout)).await?;
     let concern = read_concern(deployment, collection).await?;
     let is_one_point = concern.as_ref().is_some_and(|concern| concern.get_str("level").is_ok_and(|level| level == "snapshot"));
     let query = Query::find(collection, filter.clone().unwrap_or_default());

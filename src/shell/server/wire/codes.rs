@@ -14,6 +14,8 @@ pub(crate) const INDEX_NOT_FOUND: i32 = 27;
 pub(crate) const CURSOR_NOT_FOUND: i32 = 43;
 pub(crate) const MAX_TIME_MS_EXPIRED: i32 = 50;
 pub(crate) const COMMAND_NOT_FOUND: i32 = 59;
+/// A router cannot aim a write for one document at a shard.
+pub(crate) const SHARD_KEY_NOT_FOUND: i32 = 61;
 /// The members did not confirm within the time limit of the write concern.
 pub(crate) const WRITE_CONCERN_TIMEOUT: i32 = 64;
 pub(crate) const CANNOT_CREATE_INDEX: i32 = 67;
@@ -29,22 +31,33 @@ pub(crate) const COMMAND_NOT_SUPPORTED: i32 = 115;
 /// A router found no primary of a shard.
 pub(crate) const FAILED_TO_SATISFY_READ_PREFERENCE: i32 = 133;
 pub(crate) const READ_CONCERN_MAJORITY_NOT_AVAILABLE_YET: i32 = 134;
+pub(crate) const POOLED_CONNECTIONS_DROPPED: i32 = 145;
+/// The chunks of a collection moved meanwhile, as versions before 6.0 say it.
+pub(crate) const STALE_EPOCH: i32 = 150;
 pub(crate) const COMMAND_NOT_SUPPORTED_ON_VIEW: i32 = 166;
 /// The collection or the index under a query was dropped or renamed, or moved to another shard (8.0, SERVER-88275).
 pub(crate) const QUERY_PLAN_KILLED: i32 = 175;
 pub(crate) const PRIMARY_STEPPED_DOWN: i32 = 189;
 pub(crate) const INVALID_INDEX_SPECIFICATION_OPTION: i32 = 197;
+/// A router had no answer from a shard in time.
+pub(crate) const NETWORK_INTERFACE_EXCEEDED_TIME_LIMIT: i32 = 202;
 pub(crate) const CURSOR_KILLED: i32 = 237;
 pub(crate) const SNAPSHOT_TOO_OLD: i32 = 239;
 pub(crate) const CONVERSION_FAILURE: i32 = 241;
 pub(crate) const SNAPSHOT_UNAVAILABLE: i32 = 246;
+/// The database moved to another shard meanwhile.
+pub(crate) const STALE_DB_VERSION: i32 = 249;
 pub(crate) const EXCEEDED_TIME_LIMIT: i32 = 262;
 pub(crate) const CLIENT_DISCONNECT: i32 = 279;
 pub(crate) const MOVE_PRIMARY_IN_PROGRESS: i32 = 319;
+pub(crate) const SHARD_CANNOT_REFRESH_DUE_TO_LOCKS_HELD: i32 = 343;
 /// The collection of this name does not have the UUID that the command names.
 pub(crate) const COLLECTION_UUID_MISMATCH: i32 = 361;
 /// The transaction was too large for the cache of the storage engine, or the cache too full (MongoDB 6.3 and later).
 pub(crate) const TEMPORARILY_UNAVAILABLE: i32 = 365;
+/// A router had no free connection to a shard in time (7.1 and later).
+pub(crate) const POOLED_CONNECTION_ACQUISITION_EXCEEDED_TIME_LIMIT: i32 = 407;
+pub(crate) const UPDATES_STILL_PENDING: i32 = 412;
 pub(crate) const INGRESS_REQUEST_RATE_LIMIT_EXCEEDED: i32 = 462;
 pub(crate) const INGRESS_OPERATION_RATE_LIMIT_EXCEEDED: i32 = 463;
 pub(crate) const SOCKET_EXCEPTION: i32 = 9001;
@@ -95,15 +108,30 @@ const RETRYABLE: [i32; 13] = [
 /// Source: mongo `src/mongo/db/exec/batched_delete_stage.cpp` and `src/mongo/db/concurrency/exception_util.cpp`.
 const PASSING: [i32; 3] = [LOCK_TIMEOUT, WRITE_CONFLICT, TEMPORARILY_UNAVAILABLE];
 
-/// Codes by which a router reports that a shard has no primary for a while, or that chunks or databases move between shards.
+/// Codes by which a router reports that a shard has no primary for a while, or does not answer, or that chunks or databases move
+/// between shards.
 ///
-/// Source: mongo `src/mongo/s/write_ops/batch_write_exec.cpp`, `src/mongo/client/replica_set_monitor.cpp`; SERVER-71618.
-const OF_ROUTERS: [i32; 4] = [NO_PROGRESS_MADE, FAILED_TO_SATISFY_READ_PREFERENCE, MOVE_PRIMARY_IN_PROGRESS, STALE_CONFIG];
+/// Source: mongo `src/mongo/s/write_ops/batch_write_exec.cpp`, `src/mongo/client/replica_set_monitor.cpp`; SERVER-71618; the
+/// categories RetriableError, NetworkTimeoutError and StaleShardVersionError of `error_codes.yml`.
+const OF_ROUTERS: [i32; 11] = [
+    NO_PROGRESS_MADE,
+    FAILED_TO_SATISFY_READ_PREFERENCE,
+    POOLED_CONNECTIONS_DROPPED,
+    STALE_EPOCH,
+    NETWORK_INTERFACE_EXCEEDED_TIME_LIMIT,
+    STALE_DB_VERSION,
+    MOVE_PRIMARY_IN_PROGRESS,
+    SHARD_CANNOT_REFRESH_DUE_TO_LOCKS_HELD,
+    POOLED_CONNECTION_ACQUISITION_EXCEEDED_TIME_LIMIT,
+    UPDATES_STILL_PENDING,
+    STALE_CONFIG,
+];
 
-/// Codes with which a server refuses a command before doing anything: no privilege, no primary, another collection, or others
-/// that wait.
-const REFUSALS: [i32; 6] = [
+/// Codes with which a server refuses a command before doing anything: no privilege, no shard to aim at, no primary, another
+/// collection, or others that wait.
+const REFUSALS: [i32; 7] = [
     UNAUTHORIZED,
+    SHARD_KEY_NOT_FOUND,
     NOT_WRITABLE_PRIMARY,
     NOT_PRIMARY_NO_SECONDARY_OK,
     COLLECTION_UUID_MISMATCH,

@@ -6,6 +6,7 @@ use super::*;
 fn errors_are_told_apart_by_what_may_have_been_done() {
     for (code, is_reply_lost, is_retryable, is_refused) in [
         (codes::UNAUTHORIZED, false, false, true),
+        (codes::SHARD_KEY_NOT_FOUND, false, false, true),
         (codes::NOT_WRITABLE_PRIMARY, false, true, true),
         (codes::PRIMARY_STEPPED_DOWN, true, true, false),
         (codes::MAX_TIME_MS_EXPIRED, true, false, false),
@@ -17,7 +18,7 @@ fn errors_are_told_apart_by_what_may_have_been_done() {
         let found = (error.is_reply_lost(), error.is_retryable(), error.is_refused());
         assert_eq!(found, (is_reply_lost, is_retryable, is_refused), "{code}");
     }
-    for code in [82, 112, 133, 319, 13_388] {
+    for code in [82, 112, 133, 145, 150, 202, 249, 319, 343, 407, 412, 13_388] {
         let error = ServerError::reported(code, "message", "");
         assert!(error.is_retryable() && error.is_reply_lost() && !error.is_refused(), "{code}");
     }
