@@ -101,7 +101,7 @@ pub(super) async fn restored(
             cut_bytes: part.file.cut,
             ..NamespaceReport::default()
         };
-        let lost = part.file.lost();
+        let (lost, shard_key) = (part.file.lost(), part.file.shard_key.clone());
         let mut done = Put::default();
         let present = if args.replace { Present::Replace } else { Present::Keep };
         let looked = stop.or_fail("nothing was inserted there", async {
@@ -109,11 +109,25 @@ pub(super) async fn restored(
             target.map_err(|cause| Failure::cannot_run(format!("looking at the collection: {cause}; nothing was inserted there")))
         });
         let ended = match looked.await {
+            Ok(Ok(target)) if present == Present::Replace && !target.tells_apart_by(&shard_key) => Err(format!(
+                "{}, and --replace would write one over another; nothing was inserted there; shard it by the same key first, or restore \
+                 without --replace",
+                twins(&shard_key)
+            )),
             Ok(Ok(target)) => {
                 if !target.exists() {
                     made.push(report.to.clone());
                 }
-                put(deployment, target, present, stop, part, &mut done).await.and_then(|()| complete(&report, &done))
+                let may_be_twins = !target.tells_apart_by(&shard_key);
+                let ended = put(deployment, target, present, stop, part, &mut done).await;
+                ended.and_then(|()| complete(&report, &done)).and_then(|()| match done.different {
+                    kept_out if may_be_twins && kept_out > 0 => Err(format!(
+                        "{}: {} left out, because others are there under their `_id`; shard it by the same key, and run it again",
+                        twins(&shard_key),
+                        plural(kept_out, "document")
+                    )),
+                    _ => Ok(()),
+                })
             }
             Ok(Err(why)) => Err(format!("{why}; nothing was inserted there; --namespace FROM=TO names another collection")),
             Err(failure) => Err(failure.message),
@@ -253,6 +267,12 @@ async fn put(
         }
     }
     Ok(())
+}
+
+/// Says that several documents of an archive may have one `_id`.
+fn twins(shard_key: &[String]) -> String {
+    let paths: Vec<String> = shard_key.iter().filter(|path| *path != "_id").map(|path| format!("`{path}`")).collect();
+    format!("the documents come from a collection where an `_id` is unique only together with {}", paths.join(" and "))
 }
 
 /// Checks that every document of a file is in one count.

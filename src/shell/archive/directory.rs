@@ -133,11 +133,8 @@ pub(super) fn namespace_of(disk: &dyn Disk, run: &Path, file: &str) -> Option<(N
     let (stem, compression) = stem(name)?;
     let of_metadata = || {
         let [plain, zipped] = METADATA.map(|end| run.join(database).join(format!("{stem}{end}")));
-        let bytes = match compression {
-            Compression::Zstd => whole(disk.open(&plain).ok()?.as_ref()).ok()?,
-            Compression::Gzip => frame::first(&whole(disk.open(&zipped).ok()?.as_ref()).ok()?, compression)?.1,
-        };
-        let metadata: Metadata = serde_json::from_slice(&bytes).ok()?;
+        let path = if compression == Compression::Gzip { zipped } else { plain };
+        let metadata = Metadata::read(&whole(disk.open(&path).ok()?.as_ref()).ok()?, compression)?;
         is_stem_of(stem, &metadata.collection_name).then_some(metadata.collection_name)
     };
     let collection = collection_of(stem).or_else(of_metadata)?;
@@ -145,10 +142,23 @@ pub(super) fn namespace_of(disk: &dyn Disk, run: &Path, file: &str) -> Option<(N
 }
 
 /// The part of a metadata file that is read.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Metadata {
     collection_name: String,
+    /// Paths of the shard key with which the `_id` is unique only together.
+    pub shard_key: Vec<String>,
+}
+
+impl Metadata {
+    /// Reads the bytes of a metadata file, which is compressed beside documents that are compressed by gzip; `None` if it has
+    /// another form.
+    pub(super) fn read(bytes: &[u8], compression: Compression) -> Option<Self> {
+        match compression {
+            Compression::Zstd => serde_json::from_slice(bytes).ok(),
+            Compression::Gzip => serde_json::from_slice(&frame::first(bytes, compression)?.1).ok(),
+        }
+    }
 }
 
 /// The remedy if the journal or the manifest is damaged.

@@ -9,7 +9,7 @@ use bson::RawDocumentBuf;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::directory::{self, MANIFEST};
+use super::directory::{self, MANIFEST, Metadata};
 use super::disk::{Disk, ReadFile};
 use super::frame::{self, Decoder, MAX_SEGMENT};
 use super::manifest::{FileTotals, Segment};
@@ -44,6 +44,8 @@ pub struct StoredFile {
 /// A file whose segments were all verified.
 pub struct Verified {
     pub namespace: Namespace,
+    /// Paths of the shard key with which the `_id` was unique only together; empty if the `_id` was unique.
+    pub shard_key: Vec<String>,
     pub documents: u64,
     /// Documents of segments that the journal does not list.
     pub unlisted: u64,
@@ -105,14 +107,14 @@ impl StoredFile {
     ///
     /// Errors: the file is damaged, or it is too short although its archive is complete.
     pub fn verify(self) -> Result<Verified, String> {
-        self.verify_metadata()?;
+        let shard_key = self.verify_metadata()?.shard_key;
         let shown = self.path.display().to_string();
         let damaged = |why: &str| format!("`{shown}` is damaged: {why}");
         let mut opened = Opened::open(self.disk.as_ref(), &self.path, self.compression)?;
         let length = opened.file.length().map_err(|cause| format!("`{shown}`: {cause}"))?;
         let Self { namespace, disk, path, compression, journal, is_listed, totals, .. } = self;
         let mut whole = Sha256::new();
-        let mut verified = Verified::new(namespace, disk, path, compression);
+        let mut verified = Verified { shard_key, ..Verified::new(namespace, disk, path, compression) };
         let mut end = 0;
         for (index, segment) in journal.iter().enumerate() {
             if segment.offset != end || segment.length > MAX_READ {
@@ -167,12 +169,15 @@ impl StoredFile {
         Ok(verified)
     }
 
-    fn verify_metadata(&self) -> Result<(), String> {
-        let Some((path, sha256)) = &self.metadata else { return Ok(()) };
+    fn verify_metadata(&self) -> Result<Metadata, String> {
+        let Some((path, sha256)) = &self.metadata else { return Ok(Metadata::default()) };
         let shown = path.display();
         let read = self.disk.open(path).and_then(|file| directory::whole(file.as_ref()));
         let bytes = read.map_err(|cause| format!("`{shown}`: {cause}"))?;
-        if text::sha256(&bytes) == *sha256 { Ok(()) } else { Err(format!("`{shown}` is damaged: it has another checksum")) }
+        match text::sha256(&bytes) == *sha256 {
+            true => Ok(Metadata::read(&bytes, self.compression).unwrap_or_default()),
+            false => Err(format!("`{shown}` is damaged: it has another checksum")),
+        }
     }
 }
 
@@ -228,6 +233,7 @@ impl Verified {
     fn new(namespace: Namespace, disk: Arc<dyn Disk>, path: PathBuf, compression: Compression) -> Self {
         Self {
             namespace,
+            shard_key: Vec::new(),
             documents: 0,
             unlisted: 0,
             cut: 0,

@@ -276,6 +276,40 @@ async fn a_shard_key_that_may_not_be_read_is_an_error_and_not_a_guess() {
     }
 }
 
+/// In a collection without the shard key only one document can have an `_id`.
+#[tokio::test]
+async fn twins_that_a_collection_cannot_hold_are_named_and_none_takes_the_place_of_another() {
+    for (sharded, has_twins) in keys().into_iter().take(2) {
+        let swept = swept(sharded, has_twins, "").await;
+        let (n, moved) = (TWINS as u64, into(&swept.cluster.case, "c", "plain"));
+        let restore = async |args: &[&str], code, expected: &[(&str, u64)]| {
+            restores(&swept, &[&["--namespace", &moved], args].concat(), code, expected).await.0["namespaces"][0]["error"].clone()
+        };
+        if !has_twins {
+            restore(&[], 0, &[("inserted", n)]).await;
+            restore(&["--replace"], 0, &[("same", n)]).await;
+            continue;
+        }
+        let from = "an `_id` is unique only together with `tenant`";
+        let left_out = format!("{from}: {n} documents left out");
+        for args in [&["--dry-run"][..], &[]] {
+            let error = restore(args, 3, &[("inserted", n), ("different", n)]).await;
+            assert!(error.as_str().unwrap().contains(&left_out), "{error}");
+        }
+        let one_of_each = swept.cluster.documents("plain").await;
+        let error = restore(&["--replace"], 3, &[]).await;
+        assert!(error.as_str().unwrap().contains(&format!("{from}, and --replace would write one over another")), "{error}");
+        assert_eq!(swept.cluster.documents("plain").await, one_of_each);
+        // The same where the collection was dropped since.
+        swept.cluster.case.collection("c").drop().await.unwrap();
+        restores(&swept, &[], 3, &[("inserted", n), ("different", n)]).await;
+        swept.cluster.case.collection("c").drop().await.unwrap();
+        let sharded = keys().remove(0).0;
+        swept.cluster.shard("c", sharded).await;
+        restores(&swept, &[], 0, &[("inserted", 2 * n)]).await;
+    }
+}
+
 #[tokio::test]
 async fn a_reply_that_counts_nothing_or_too_little_ends_in_one_count_or_an_error() {
     let documents = [twin(1, 0), twin(1, 1), twin(2, 0)];

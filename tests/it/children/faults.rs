@@ -10,6 +10,7 @@ use crate::support::faults::{
 };
 use crate::support::said::Said;
 use crate::support::sweeper::{Case, Report};
+use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
 
 /// The commands of the phases, with the collection that each is for.
@@ -65,6 +66,26 @@ async fn an_error_that_lasts_leaves_no_parent_without_a_child_and_the_next_run_n
         assert_eq!(again.ran.code, Some(0), "{phase:?}: {again:?}");
         assert_eq!(orders(&case).await, (50..60).collect(), "{phase:?}: {again:?}");
         assert_whole(&case, &format!("{phase:?}: {again:?}")).await;
+    }
+}
+
+/// The searches for orphans, and the counts of children, read all documents again.
+#[tokio::test]
+async fn a_search_that_an_error_ends_begins_again() {
+    let (_set, case) = set_alone().await;
+    let orphans = |from: i32| {
+        (from..from + 5000).map(|n| doc! { "_id": ObjectId::from_bytes([1; 12]).to_hex() + &n.to_string(), "order": n })
+    };
+    let phases = [("aggregate", "lines"), ("getMore", "lines")];
+    let runs = phases.into_iter().flat_map(|phase| [(phase, &["--dry-run"][..]), (phase, &[])]);
+    for (met, (phase, args)) in (1..).zip(runs) {
+        fill_again(&case).await;
+        case.fill("lines", orphans(1000)).await;
+        fails(&case, phase, doc! { "times": 1 }, doc! { "errorCode": 11_602 }).await;
+        let report = case.report(&rule(", concurrency: 1, orphans: true"), args).await;
+        let healed = case.client.database("admin").run_command(doc! { "configureFailPoint": "failCommand", "mode": "off" }).await;
+        assert_eq!(healed.unwrap().get_i32("count").unwrap_or(0), met, "{phase:?} {args:?}: the fault was met");
+        assert_eq!((report.ran.code, report.rule(0, "orphanCount")), (Some(0), &5000.into()), "{phase:?} {args:?}: {report:?}");
     }
 }
 

@@ -67,7 +67,13 @@ pub(crate) async fn distribution(
 /// Returns some expired documents, along the index if there is one.
 pub(crate) async fn samples(deployment: &Deployment, rule: &SweepRule) -> Result<Vec<Sample>> {
     let SweepRule { selection, expiry, .. } = rule;
-    let found = unheld(deployment, selection, expiry.samples(SAMPLES)).await?;
+    let mut stages = expiry.samples(SAMPLES);
+    let sorts = deployment.facts.is_behind_router() && expiry.format.is_sorted_by_index();
+    if sorts && selection.index.is_some() {
+        // Each shard would send the first that it has.
+        stages.insert(1, doc! { "$sort": { &expiry.field: 1 } });
+    }
+    let found = unheld(deployment, selection, stages).await?;
     Ok(found.iter().filter_map(|found| sample::read(expiry, selection.is_buckets(), found)).collect())
 }
 

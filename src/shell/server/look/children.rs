@@ -13,6 +13,7 @@ use crate::core::policy::namespace::Namespace;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
 use crate::shell::server::wire::find::{Cursor, Query};
+use crate::shell::server::wire::retry::read_again;
 
 /// Maximum number of parents whose children are counted.
 pub(crate) const MAX_PARENTS: u64 = 1_000_000;
@@ -25,6 +26,10 @@ const MAX_ABSENT: usize = 200_000;
 
 /// Counts the children of the expired documents of a rule, by collection in the order of the family.
 pub(crate) async fn of_expired(deployment: &Deployment, rule: &SweepRule, family: &Family) -> Result<Vec<u64>> {
+    read_again(&rule.namespace, || of_expired_once(deployment, rule, family)).await
+}
+
+async fn of_expired_once(deployment: &Deployment, rule: &SweepRule, family: &Family) -> Result<Vec<u64>> {
     let selection = &rule.selection;
     let hint = selection.index.as_ref().map(|index| index.name.as_str());
     let keys = family.parent_keys();
@@ -79,6 +84,15 @@ pub(crate) struct FoundOrphans {
 /// Finds the orphans of one collection, in one pass over it. Old are the orphans of a parent whose children all have an ObjectId
 /// from before `old_before`; without it none is looked for.
 pub(crate) async fn orphans(
+    deployment: &Deployment,
+    rule: &SweepRule,
+    child: &ChildRule,
+    old_before: Option<ObjectId>,
+) -> Result<FoundOrphans> {
+    read_again(&child.rule.namespace, || orphans_once(deployment, rule, child, old_before)).await
+}
+
+async fn orphans_once(
     deployment: &Deployment,
     rule: &SweepRule,
     child: &ChildRule,

@@ -8,6 +8,7 @@ use crate::core::plan::{Selection, SweepRule};
 use crate::core::policy::DateFormat;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
+use crate::shell::server::wire::retry::read_again;
 
 /// Enters every document that the rule's filter selects into the classes of its period, in one pass over the collection. With a
 /// rate these are only the documents of a sample, and about how many were drawn is returned. `None` for epoch numbers, whose unit
@@ -30,11 +31,15 @@ pub(crate) async fn by_period<'a>(
     let matching = selection.filter.clone().map(|filter| doc! { "$match": filter });
     let stages = drawn.into_iter().chain(matching).chain(periods.expiry.seen(&held.path)).collect();
     let whole = Selection { index: None, ..selection.clone() };
-    let mut cursor = query(deployment, &whole, stages).cursor(deployment).await?;
-    let mut found = ByPeriod::new(periods, keys);
-    while let Some(seen) = cursor.next().await? {
-        found.enter(&seen);
-    }
+    let query = query(deployment, &whole, stages);
+    let read = async || {
+        let (mut cursor, mut found) = (query.cursor(deployment).await?, ByPeriod::new(periods, keys));
+        while let Some(seen) = cursor.next().await? {
+            found.enter(&seen);
+        }
+        Ok(found)
+    };
+    let found = read_again(&rule.namespace, read).await?;
     // The sample also has documents that the filter leaves out.
     let drawn = sample.map(|rate| (rate * selection.document_count as f64).round() as u64);
     Ok(Some((found, drawn)))

@@ -25,6 +25,11 @@ impl Identity {
         Self { paths: shard_key.into_iter().filter(|path| path != "_id").collect(), is_collated }
     }
 
+    /// Whether it tells apart all documents that a shard key and the `_id` tell apart.
+    pub(crate) fn tells_apart_by(&self, shard_key: &[String]) -> bool {
+        shard_key.iter().all(|path| path == "_id" || self.paths.contains(path))
+    }
+
     /// Returns the bytes of `_id` and shard key of a document, with their types.
     pub(crate) fn of(&self, document: &RawDocument) -> Vec<u8> {
         let mut of = RawDocumentBuf::new();

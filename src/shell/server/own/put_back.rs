@@ -96,6 +96,11 @@ impl<'a> RestoreTarget<'a> {
         self.exists
     }
 
+    /// Whether all documents that a shard key and the `_id` tell apart are told apart here.
+    pub(crate) fn tells_apart_by(&self, shard_key: &[String]) -> bool {
+        self.identity.tells_apart_by(shard_key)
+    }
+
     /// Whether nothing is written.
     pub(crate) fn is_dry(&self) -> bool {
         self.dry.is_some()

@@ -121,7 +121,7 @@ pub(crate) async fn read(deployment: &Deployment, holds: &HeldBack) -> std::resu
         };
         // The catalog changed since the point in time, or that is too long ago.
         let is_passed = matches!(cause.code(), Some(codes::SNAPSHOT_UNAVAILABLE | codes::SNAPSHOT_TOO_OLD));
-        let wait = if is_passed { retries.again() } else { retries.wait(&cause) };
+        let wait = if is_passed { retries.again() } else { retries.wait_to_read(&cause) };
         let (HeldBack { collection, .. }, noun) = (holds, holds.noun());
         let Some(wait) = wait else {
             let why = privileges::explain(&cause, collection, &["find"]);

@@ -8,11 +8,10 @@ use std::time::Duration;
 use std::vec::IntoIter;
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
-use tracing::warn;
 
 use super::error::ServerError;
 use super::overload::Overload;
-use super::retry::{Retries, retry};
+use super::retry::{Retries, log_retry, retry};
 use super::transport::{Batches, ReadPreference};
 use crate::base::values::count_in;
 use crate::base::values::raw;
@@ -152,7 +151,7 @@ impl Query {
         self.option("showRecordId", true)
     }
 
-    /// Lets an aggregation use the server's disk.
+    /// Lets a query use the server's disk.
     pub(crate) fn allow_disk_use(self) -> Self {
         self.option("allowDiskUse", true)
     }
@@ -282,9 +281,9 @@ impl Query {
             RetryMode::Patient(_) => Retries::patient(),
         };
         let next_wait = |cause: &ServerError| {
-            let wait = retries.wait(cause).filter(|_| !self.shrinks || cause.overload() != Some(Overload::TimedOut))?;
+            let wait = retries.wait_to_read(cause).filter(|_| !self.shrinks || cause.overload() != Some(Overload::TimedOut))?;
             if let RetryMode::Patient(namespace) = &self.attempts {
-                warn!(%namespace, "{namespace}: reading: {cause}; trying again in {} ms", wait.as_millis());
+                log_retry(namespace, cause, wait);
             }
             Some(wait)
         };

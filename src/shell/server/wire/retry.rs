@@ -3,9 +3,13 @@
 use std::slice::Iter;
 use std::time::Duration;
 
+use tracing::warn;
+
+use super::codes;
 use super::error::ServerError;
 use super::overload::Overload;
 use crate::core::pace;
+use crate::core::policy::namespace::Namespace;
 
 /// Waits before the same command is sent again; there are as many further attempts as waits.
 pub(crate) const RETRY_WAITS: [Duration; 3] = [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
@@ -73,6 +77,12 @@ impl Retries {
         self.wait(cause).filter(|_| !cause.is_timeout())
     }
 
+    /// Returns the wait before a read begins again from its first document: also after its cursor was lost, with a router or by a
+    /// load balancer.
+    pub(crate) fn wait_to_read(&mut self, cause: &ServerError) -> Option<Duration> {
+        if cause.has_code(codes::CURSOR_NOT_FOUND) { self.again() } else { self.wait(cause) }
+    }
+
     /// Returns the next of [`RETRY_WAITS`], regardless of the error.
     pub(crate) fn again(&mut self) -> Option<Duration> {
         self.waits.next().copied()
@@ -92,6 +102,25 @@ pub(crate) async fn retry<T, F: Future<Output = Result<T, ServerError>>>(
         let Some(wait) = next_wait(&cause) else { return Err(cause) };
         tokio::time::sleep(wait).await;
     }
+}
+
+/// Reads from the first document until an attempt succeeds, as [`Retries::patient`] says, and logs each retry under this name.
+pub(crate) async fn read_again<T, F: Future<Output = Result<T, ServerError>>>(
+    reported_as: &Namespace,
+    attempt: impl FnMut() -> F,
+) -> Result<T, ServerError> {
+    let mut retries = Retries::patient();
+    let next_wait = |cause: &ServerError| {
+        let wait = retries.wait_to_read(cause)?;
+        log_retry(reported_as, cause, wait);
+        Some(wait)
+    };
+    retry(next_wait, attempt).await
+}
+
+/// Logs that a read is tried again after a wait.
+pub(crate) fn log_retry(namespace: &Namespace, cause: &ServerError, wait: Duration) {
+    warn!(%namespace, "{namespace}: reading: {cause}; trying again in {} ms", wait.as_millis());
 }
 
 #[cfg(test)]

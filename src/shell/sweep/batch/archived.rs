@@ -198,12 +198,13 @@ async fn archive_part(
 
 /// Returns the archive file of the rule's namespace, which is begun if necessary; `None` if the sweep ended before.
 async fn file(sweep: &RuleSweep, archive: &RuleArchive) -> Result<Option<Arc<tokio::sync::Mutex<ArchiveFile>>>, String> {
-    let Selection { namespace, uuid, .. } = &sweep.rule.selection;
+    let Selection { namespace, uuid, shard_key, .. } = &sweep.rule.selection;
     let (of_run, namespace, compression) = (archive.archive.clone(), namespace.clone(), archive.compression);
     if let Some(file) = of_run.file(&namespace) {
         return Ok(Some(file));
     }
-    let Some(metadata) = sweep.unless_ended(metadata::of(&sweep.deployment, &namespace, *uuid)).await else { return Ok(None) };
+    let metadata = metadata::of(&sweep.deployment, &namespace, *uuid, shard_key);
+    let Some(metadata) = sweep.unless_ended(metadata).await else { return Ok(None) };
     let metadata = metadata.map_err(|cause| format!("reading the collection's options and indexes: {cause}"))?;
     let of_children = sweep.is_of_children;
     let begun = blocking(move || {

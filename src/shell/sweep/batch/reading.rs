@@ -12,7 +12,7 @@ use crate::shell::server::look::privileges;
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::{Result, ServerError};
 use crate::shell::server::wire::find::{Query, QueryFilter};
-use crate::shell::server::wire::retry::{Retries, retry};
+use crate::shell::server::wire::retry::{Retries, read_again};
 use crate::shell::sweep::RuleSweep;
 
 impl RuleSweep {
@@ -42,9 +42,7 @@ impl RuleSweep {
         retries: &mut Retries,
         cause: &ServerError,
     ) -> std::result::Result<(), String> {
-        let lost = cause.has_code(codes::CURSOR_NOT_FOUND);
-        let wait = if lost { retries.again() } else { retries.wait(cause) };
-        let wait = wait.ok_or_else(|| self.explain_read(cause))?;
+        let wait = retries.wait_to_read(cause).ok_or_else(|| self.explain_read(cause))?;
         warn!(%namespace, "{namespace}: reading: {cause}; starting the pass again in {} ms", wait.as_millis());
         tokio::time::sleep(wait).await;
         self.binding.forget();
@@ -61,13 +59,7 @@ pub(crate) async fn read(
     max_bytes: usize,
 ) -> Result<Option<Vec<RawDocumentBuf>>> {
     let queries = delete_queries(sweep, restriction, projection)?;
-    let mut retries = Retries::patient();
-    let next_wait = |cause: &ServerError| {
-        let wait = retries.wait(cause)?;
-        warn!("{}: reading: {cause}; trying again in {} ms", sweep.rule.namespace, wait.as_millis());
-        Some(wait)
-    };
-    retry(next_wait, || read_once(sweep, &queries, max_bytes)).await
+    read_again(&sweep.rule.namespace, || read_once(sweep, &queries, max_bytes)).await
 }
 
 async fn read_once(sweep: &RuleSweep, queries: &[Query], max_bytes: usize) -> Result<Option<Vec<RawDocumentBuf>>> {

@@ -128,11 +128,16 @@ async fn open(sweep: &RuleSweep, only: Option<&Document>, fetch: u32) -> Result<
         .collation(selection.collation.as_ref());
     // A router merges the shards in the order of the dates only if it is asked to.
     let is_sorted = |index: &IndexChoice| index.oldest_first && !deployment.facts.is_behind_router();
-    if let Some(index) = selection.index.as_ref().filter(|index| !is_sorted(index) && only.is_none())
-        && deployment.facts.capabilities.sorts
-        && sorts_along(sweep, index).await?
-    {
-        find = find.sort(doc! { &rule.expiry.field: 1 });
+    let index = selection.index.as_ref().filter(|index| !is_sorted(index) && only.is_none());
+    if let Some(index) = index.filter(|_| deployment.facts.capabilities.sorts) {
+        let sort = doc! { &rule.expiry.field: 1 };
+        if sorts_along(sweep, index).await? {
+            find = find.sort(sort);
+        } else if let Some(most) = rule.limits.max_deletes.filter(|_| deployment.facts.is_behind_router()) {
+            // Each shard has to sort, but keeps no more than so many. One more shows that others are left.
+            find = find.sort(sort).limit(most.saturating_add(1));
+            find = if deployment.facts.wire_version >= 9 { find.allow_disk_use() } else { find };
+        }
     }
     find.cursor(deployment).await
 }
@@ -188,6 +193,7 @@ mod tests {
     use bson::oid::ObjectId;
 
     use super::*;
+    use crate::core::facts::Topology;
     use crate::shell::lock::lease::Leases;
     use crate::shell::server::wire::codes;
     use crate::testing::made_up::sweep;
@@ -291,22 +297,33 @@ mod tests {
     async fn an_index_in_descending_order_is_sorted_by_where_it_can_be_walked_so() {
         let (sorts, walks) = (doc! { "plan": { "stage": "SORT" } }, doc! { "plan": { "stage": "IXSCAN" } });
         let only = || Some(doc! { "at": 5 });
-        for (oldest_first, only, can_sort, plan, is_sorted) in [
-            (false, None, true, Some(walks), true),
-            (false, None, true, Some(sorts), false),
-            (true, None, true, None, false),
-            (false, only(), true, None, false),
-            (false, None, false, None, false),
+        let (sorts, walks) = (|| Some(sorts.clone()), || Some(walks.clone()));
+        for (oldest_first, only, can_sort, plan, sharded, is_sorted) in [
+            (false, None, true, walks(), None, true),
+            (false, None, true, sorts(), None, false),
+            (true, None, true, None, None, false),
+            (false, only(), true, None, None, false),
+            (false, None, false, None, None, false),
+            // Behind a router, without a limit and with one.
+            (true, None, true, walks(), Some(None), true),
+            (true, None, true, sorts(), Some(None), false),
+            (true, None, true, sorts(), Some(Some(5)), true),
         ] {
             let is_explained = plan.is_some();
             let (script, mut sweep) = sweep(plan.map(Reply).into_iter().chain([found(vec![1.into()]), End]).collect());
             sweep.deployment.facts.capabilities.sorts = can_sort;
+            if let Some(max_deletes) = sharded {
+                sweep.deployment.facts.topology = Topology::Sharded;
+                sweep.rule.limits.max_deletes = max_deletes;
+            }
             sweep.rule.selection.index = Some(IndexChoice { name: "at_-1".into(), oldest_first, bounded: true });
             assert_eq!(taken(&mut Candidates::new(&sweep, None, only), &[9]).await, ["1 ids"]);
             let sent = script.sent();
             let find = sent.last().unwrap();
             assert_eq!((sent.len(), find.get_str("hint").unwrap()), (1 + usize::from(is_explained), "at_-1"));
             assert_eq!(find.get_document("sort").ok(), is_sorted.then(|| doc! { "at": 1 }).as_ref(), "{find}");
+            let limit = sharded.flatten().map(|most: u64| most + 1);
+            assert_eq!(find.get("limit").and_then(Bson::as_i64).map(i64::unsigned_abs), limit, "{find}");
         }
     }
 
