@@ -176,6 +176,7 @@ fn what_remains_follows_from_counts_and_deletes() {
     let archived_again = Outcome { seen_none: true, archived, ..complete };
     let report = of(&planned("", 200), &counted(9), sweep(Swept { outcome: archived_again, ..swept(7, End::Complete) }));
     assert_eq!((report.status, report.remaining_count), (Status::Complete, Some(0)));
+    assert!(report.warnings[0].ends_with("none of them is still expired"), "{:?}", report.warnings);
     let unknown = RuleReport::of(&planned("", 200), &counted(9), &not_swept(), &Remaining::Unknown);
     assert_eq!((unknown.remaining_count, unknown.oldest_remaining), (None, None));
 }

@@ -24,10 +24,13 @@ pub(super) fn of(
         warnings.extend(swept.warnings.iter().cloned());
         let left = swept.outcome.archived_only();
         if left > 0 {
-            warnings.push(format!(
-                "{} archived and not deleted: changed or deleted by others in between; what is still expired is left to the next run",
-                plural(left, "document")
-            ));
+            let why = match swept.outcome.seen_none {
+                true => {
+                    "changed or deleted by others in between, or archived once more in a further pass; none of them is still expired"
+                }
+                false => "changed or deleted by others in between; what is still expired is left to the next run",
+            };
+            warnings.push(format!("{} archived and not deleted: {why}", plural(left, "document")));
         }
         if swept.outcome.unconfirmed > 0 {
             let weak = &swept.outcome.weak_write_concern;

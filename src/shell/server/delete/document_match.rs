@@ -50,7 +50,7 @@ pub(crate) fn filters(
         range.map(|range| documents.iter().map(|state| range.key(&state.document)).collect()).unwrap_or_default();
     let mut begin = 0;
     while begin < documents.len() {
-        let chunk = chunk(&documents[begin..], selection);
+        let chunk = chunk(&documents[begin..]);
         let along_index = range.and_then(|range| Some((range.place(&keys[begin..], chunk.len())?, range.hint.clone())));
         match along_index {
             Some((place, hint)) => {
@@ -75,12 +75,10 @@ pub(crate) fn filters(
 }
 
 /// Returns as many of the first documents of a list as fit into one statement.
-fn chunk<'a>(documents: &'a [DocumentState], selection: &Selection) -> &'a [DocumentState] {
+fn chunk(documents: &[DocumentState]) -> &[DocumentState] {
     let most = &documents[..documents.len().min(DOCUMENTS_PER_STATEMENT)];
-    if selection.shard_key.is_empty() {
-        return most;
-    }
-    // Two shards can have documents with the same `_id`, but a statement looks up the expected state of a document by its `_id`.
+    // Two shards can have documents with the same `_id`, also where the shard key may not be read. A statement looks up the expected
+    // state of a document by its `_id`.
     let is_again = |at: &usize| most[..*at].iter().any(|state| state.id() == most[*at].id());
     &most[..(1..most.len()).find(is_again).unwrap_or(most.len())]
 }

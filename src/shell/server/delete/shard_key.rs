@@ -23,9 +23,9 @@ pub(crate) fn of(document: &RawDocument, paths: &[String]) -> KeyValues {
     paths.iter().map(|path| RawValue::at(document, path).unwrap_or(RawValue::NULL)).collect()
 }
 
-/// Returns a condition for documents with this key.
+/// Returns a condition for documents with this key, without the `_id`, which each caller names.
 pub(crate) fn is(key: &KeyValues, paths: &[String]) -> Result<RawDocumentBuf, Error> {
-    raw::document(paths.iter().map(String::as_str).zip(key))
+    raw::document(paths.iter().map(String::as_str).zip(key).filter(|(path, _)| *path != ID))
 }
 
 /// Returns a condition for documents with any of these keys: at each path but the `_id`, every value that occurs there.

@@ -2,7 +2,7 @@
 
 use crate::base::values::raw::RawList;
 use crate::shell::server::delete::restriction::{Ids, Restriction};
-use crate::shell::server::delete::shard_key;
+use crate::shell::server::delete::shard_key::{self, KeyValues};
 use crate::shell::server::pass::id_pages::PagedIds;
 use crate::shell::sweep::{NextBatch, RuleSweep};
 
@@ -31,14 +31,16 @@ impl<'a> IdPages<'a> {
         }
         let paths = &self.sweep.rule.selection.shard_key;
         // A statement may name only one value of the key.
-        let mut lists: Vec<Ids> = Vec::new();
+        let mut of_keys: Vec<(&KeyValues, RawList)> = Vec::new();
         for found in &page {
-            let condition = shard_key::is(&found.key, paths).map_err(|cause| format!("reading the shard key: {cause}"))?;
-            match lists.iter_mut().find(|list| list.condition == condition) {
-                Some(list) => list.ids.push(found.id()),
-                None => lists.push(Ids { condition, ids: RawList::from_iter([found.id()]) }),
+            match of_keys.iter_mut().find(|(key, _)| **key == found.key) {
+                Some((_, ids)) => ids.push(found.id()),
+                None => of_keys.push((&found.key, RawList::from_iter([found.id()]))),
             }
         }
+        let list = |(key, ids)| Ok(Ids { condition: shard_key::is(key, paths)?, ids });
+        let lists = of_keys.into_iter().map(list).collect::<Result<_, bson::error::Error>>();
+        let lists = lists.map_err(|cause| format!("reading the shard key: {cause}"))?;
         let restriction = Box::new(Restriction::Ids { lists, parents: None });
         Ok(NextBatch::Batch { restriction, documents: page.len() as u64 })
     }
