@@ -27,7 +27,7 @@ exit_codes! {
     CANNOT_RUN = 1, "could not run: no connection, no authority, report not writable";
     USAGE = 2, "usage or policy is wrong; nothing was contacted";
     RULE_FAILED = 3, "ran, and at least one rule failed (the others were swept)";
-    LIMIT = 4, "stopped by a limit (maxDeletes, maxDuration, window, stop file): expired documents remain";
+    LIMIT = 4, "stopped by a limit (maxDeletes, maxDuration, window, stop file), or missed on shards: expired documents remain";
     REFUSED = 5, "a guard refused at least one rule: nothing deleted there; native: not everything is the same";
     LOCKED = 6, "another run holds the lock, or the lease of at least one rule: nothing deleted there";
     FOUND = 7, "--detailed-exitcode: a dry run or an audit found expired documents, or diff found changes";

@@ -107,7 +107,9 @@ async fn measure(deployment: &Deployment, differences: &[Difference], rows: &mut
         let (Some(change), Some(target), Some(rule)) = (&difference.change, &difference.target, &difference.rule) else {
             continue;
         };
-        let counted = native_ttl::affected(deployment, &difference.namespace, target).await;
+        let namespace = &difference.namespace;
+        let charged = deployment.charged_within(&rule.name, namespace, rule.limits.max_request_units);
+        let counted = native_ttl::affected(&charged, namespace, target).await;
         let (status, error) = match &counted {
             Err(cause) => {
                 let why = format!("counting expired documents: {cause}; nothing was changed there");

@@ -105,28 +105,18 @@ pub(super) async fn restored(
         let mut done = Put::default();
         let present = if args.replace { Present::Replace } else { Present::Keep };
         let looked = stop.or_fail("nothing was inserted there", async {
-            let target = RestoreTarget::open(deployment, &part.to, present, args.dry_run).await;
+            let target = RestoreTarget::open(deployment, &part.to, &shard_key, present, args.dry_run).await;
             target.map_err(|cause| Failure::cannot_run(format!("looking at the collection: {cause}; nothing was inserted there")))
         });
         let ended = match looked.await {
-            Ok(Ok(target)) if present == Present::Replace && !target.tells_apart_by(&shard_key) => Err(format!(
-                "{}, and --replace would write one over another; nothing was inserted there; shard it by the same key first, or restore \
-                 without --replace",
-                twins(&shard_key)
-            )),
             Ok(Ok(target)) => {
                 if !target.exists() {
                     made.push(report.to.clone());
                 }
-                let may_be_twins = !target.tells_apart_by(&shard_key);
                 let ended = put(deployment, target, present, stop, part, &mut done).await;
-                ended.and_then(|()| complete(&report, &done)).and_then(|()| match done.different {
-                    kept_out if may_be_twins && kept_out > 0 => Err(format!(
-                        "{}: {} left out, because others are there under their `_id`; shard it by the same key, and run it again",
-                        twins(&shard_key),
-                        plural(kept_out, "document")
-                    )),
-                    _ => Ok(()),
+                ended.and_then(|()| complete(&report, &done)).and_then(|()| match done.twins {
+                    0 => Ok(()),
+                    twins => Err(left_out(twins, &shard_key)),
                 })
             }
             Ok(Err(why)) => Err(format!("{why}; nothing was inserted there; --namespace FROM=TO names another collection")),
@@ -269,10 +259,14 @@ async fn put(
     Ok(())
 }
 
-/// Says that several documents of an archive may have one `_id`.
-fn twins(shard_key: &[String]) -> String {
+/// Says that documents were left out because others have their `_id`s.
+fn left_out(twins: u64, shard_key: &[String]) -> String {
     let paths: Vec<String> = shard_key.iter().filter(|path| *path != "_id").map(|path| format!("`{path}`")).collect();
-    format!("the documents come from a collection where an `_id` is unique only together with {}", paths.join(" and "))
+    let paths = paths.join(" and ");
+    format!(
+        "{} left out: others, with another {paths}, are there under the same `_id`; shard the collection by {paths}, and run it again",
+        plural(twins, "document")
+    )
 }
 
 /// Checks that every document of a file is in one count.

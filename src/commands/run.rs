@@ -209,10 +209,9 @@ impl Sweeping<'_> {
     /// Counts the documents that never expire by the rule. After the sweep the expired documents are out of the way, and no
     /// delete waits for the count.
     async fn never_expires(&self, ready: &Ready<'_>, outcome: &Outcome) -> Option<BTreeMap<String, u64>> {
-        let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes | StopReason::Missed));
         // A service that bills the count of a whole collection is asked for it only in a dry run and an audit.
         let is_billed = self.deployment.facts.capabilities.request_charge;
-        if ready.findings.told.never_expires.is_some() || !is_over || is_billed {
+        if ready.findings.told.never_expires.is_some() || !outcome.end.is_over() || is_billed {
             return None;
         }
         let deployment = self.deployment.of_rule(ready.rule);
@@ -222,8 +221,7 @@ impl Sweeping<'_> {
 
     /// Counts the documents that holds keep, if they were not counted before. After the sweep the others are out of the way.
     async fn held(&self, ready: &Ready<'_>, keys: Option<Arc<KeptKeys>>, outcome: &Outcome) -> Option<HeldDocuments> {
-        let is_over = matches!(outcome.end, End::Complete | End::Partial(StopReason::MaxDeletes | StopReason::Missed));
-        let keys = keys.filter(|_| is_over && ready.findings.told.held.is_none())?;
+        let keys = keys.filter(|_| outcome.end.is_over() && ready.findings.told.held.is_none())?;
         let deployment = self.deployment.of_rule(ready.rule);
         let keys = ReadKeys { holds: Some(keys), ..ready.findings.goes_by.keys.clone() };
         let rule = ready.rule.with_keys(&keys);

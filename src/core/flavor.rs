@@ -107,7 +107,8 @@ impl Flavor {
                 shard_keys: ShardKeys::InConfig,
                 // From MongoDB 5.1.
                 plain_to_ttl: if wire_version >= 14 { PlainToTtl::Modified } else { PlainToTtl::ByHand },
-                // It came with 4.4, and with later versions of 4.2.
+                // Both came with 4.4, `hello` with later versions of 4.2 as well.
+                sorts_on_disk: wire_version >= 9,
                 hello: wire_version >= 9,
                 connection_status: true,
                 shows_privileges: true,
@@ -145,6 +146,7 @@ impl Flavor {
                 request_charge: true,
                 shard_keys: ShardKeys::ByGetCollection,
                 plain_to_ttl: PlainToTtl::Replaced,
+                sorts_on_disk: false,
                 // Accounts of version 7.0 refuse it (MicrosoftDocs/azure-databases-docs#180), none refuses the older name.
                 hello: false,
                 connection_status: false,
@@ -191,8 +193,9 @@ impl Flavor {
                 shard_keys: ShardKeys::Unseen,
                 // `coll_mod.c`: only an index with expireAfterSeconds can get another.
                 plain_to_ttl: PlainToTtl::Replaced,
-                // `constant.rs` of the gateway: the lists are empty, whoever is logged in.
+                sorts_on_disk: false,
                 hello: true,
+                // `constant.rs` of the gateway: the lists are empty, whoever is logged in.
                 connection_status: true,
                 shows_privileges: false,
                 ttl_by_last_change: false,
@@ -232,6 +235,7 @@ impl Flavor {
                 reads_iso8601: false,
                 indexes_literal_names: true,
                 plain_to_ttl: PlainToTtl::ByHand,
+                sorts_on_disk: false,
                 hello: true,
                 connection_status: true,
                 shows_privileges: false,
@@ -297,6 +301,8 @@ pub struct Capabilities {
     /// An index on a dotted path also holds fields whose name is literally the path.
     pub indexes_literal_names: bool,
     pub plain_to_ttl: PlainToTtl,
+    /// A find that sorts may use the server's disk.
+    pub sorts_on_disk: bool,
     /// `hello` is answered; otherwise only its older name, `isMaster`.
     pub hello: bool,
     /// `connectionStatus` is answered.

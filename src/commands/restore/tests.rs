@@ -43,7 +43,7 @@ async fn restored(file: Verified, present: Present, there: &[Document]) -> (Put,
         model.put("app.c", &document["_id"].clone(), Some(document.clone()));
     }
     let deployment = Client::new(&model, "sweeper").deployment("run");
-    let target = RestoreTarget::open(&deployment, &namespace("c"), present, false).await.unwrap().unwrap();
+    let target = RestoreTarget::open(&deployment, &namespace("c"), &[], present, false).await.unwrap().unwrap();
     let mut done = Put::default();
     let (_signals, signals) = watch::channel(None);
     let part = RestorePart { file, to: namespace("c") };

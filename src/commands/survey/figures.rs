@@ -145,7 +145,7 @@ impl One<'_> {
         for ttl in collection.ttl().iter().filter(|ttl| ttl.scope != Scope::LastChange) {
             let found = match ttl.deletes_after() {
                 Ok(setting) => {
-                    let asked = overdue::overdue(deployment, collection, ttl, setting);
+                    let asked = overdue::overdue(deployment, &self.rule.selection, collection, ttl, setting);
                     self.figure("documents overdue by native TTL", asked, findings).await?.flatten()
                 }
                 Err(_) => None,

@@ -176,6 +176,13 @@ pub enum End {
     Failed(String),
 }
 
+impl End {
+    /// Whether the sweep deleted all that it could, so that only documents are left that it may not delete, or has missed.
+    pub fn is_over(&self) -> bool {
+        matches!(self, Self::Complete | Self::Partial(StopReason::MaxDeletes | StopReason::Missed))
+    }
+}
+
 /// Counts of the documents that were read for archiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Archived {

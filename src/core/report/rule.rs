@@ -54,9 +54,9 @@ pub struct RuleReport {
     pub predicate: Option<Value>,
     pub status: Status,
     /// The limit (maxDeletes, maxDuration, window, interrupted, stopFile), the lost lease (lockLost), documents that may be left
-    /// on shards (missed) or the guard (lock: another run has the lease; unknownField, unknownType, maxDeletePercent, minOplogWindow, collectionScan, clock, expect, plan, asOf,
-    /// hint, noSuchNamespace, view, capped, timeSeries, field, collation, archive, children, holds, periods) that decided the
-    /// status; for a skipped rule a sentence.
+    /// on shards (missed), or the guard (lock: another run has the lease; unknownField, unknownType, maxDeletePercent,
+    /// minOplogWindow, collectionScan, clock, expect, plan, asOf, hint, noSuchNamespace, view, capped, timeSeries, field,
+    /// collation, archive, children, holds, periods) that decided the status; for a skipped rule a sentence.
     pub reason: Option<Reason>,
     /// Expired documents without a hold, counted by a query before the first delete. In a time-series collection this and every
     /// other count is of buckets.

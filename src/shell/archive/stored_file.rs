@@ -13,6 +13,7 @@ use super::directory::{self, MANIFEST, Metadata};
 use super::disk::{Disk, ReadFile};
 use super::frame::{self, Decoder, MAX_SEGMENT};
 use super::manifest::{FileTotals, Segment};
+use super::names;
 use crate::base::text;
 use crate::core::policy::Compression;
 use crate::core::policy::namespace::Namespace;
@@ -169,8 +170,15 @@ impl StoredFile {
         Ok(verified)
     }
 
+    /// Reads the metadata, and compares it with the records. Of a file that is in none, it is read as it is.
     fn verify_metadata(&self) -> Result<Metadata, String> {
-        let Some((path, sha256)) = &self.metadata else { return Ok(Metadata::default()) };
+        let Some((path, sha256)) = &self.metadata else {
+            let beside = |metadata: &Path| Some(self.path.parent()?.join(metadata.file_name()?));
+            let path = beside(Path::new(&names::collection_files(&self.namespace, self.compression).1));
+            let file = path.and_then(|path| self.disk.open(&path).ok());
+            let bytes = file.and_then(|file| directory::whole(file.as_ref()).ok());
+            return Ok(bytes.and_then(|bytes| Metadata::read(&bytes, self.compression)).unwrap_or_default());
+        };
         let shown = path.display();
         let read = self.disk.open(path).and_then(|file| directory::whole(file.as_ref()));
         let bytes = read.map_err(|cause| format!("`{shown}`: {cause}"))?;

@@ -159,7 +159,7 @@ impl<'a> Engine<'a> {
         let end = self.outcome().end.clone();
         let failed = match &end {
             End::Failed(why) => Some(why.clone()),
-            End::Complete | End::Partial(StopReason::MaxDeletes | StopReason::Missed) if !sweep.binding.is_by_server() => None,
+            end if end.is_over() && !sweep.binding.is_by_server() => None,
             End::Complete | End::Partial(_) => return,
         };
         // A run that has to end waits a little, and then says that it was not looked.
@@ -383,7 +383,7 @@ impl<'a> Engine<'a> {
         outcome.unconfirmed += if sweep.weak_write_concern().is_some() { deleted } else { unconfirmed };
         outcome.batches += 1;
         outcome.uncertain |= uncertain;
-        self.is_short |= deleted < asked;
+        self.is_short |= deleted + archived.incomparable < asked;
         if !sweep.is_of_children {
             self.run.progress.deleted(deleted);
         }

@@ -276,38 +276,62 @@ async fn a_shard_key_that_may_not_be_read_is_an_error_and_not_a_guess() {
     }
 }
 
+/// A delete can compare no document of more than thirty levels.
+#[tokio::test]
+async fn a_document_that_cannot_be_archived_stays_and_the_rule_is_complete() {
+    for has_index in [false, true] {
+        let cluster = Cluster::new().await;
+        cluster.shard("c", keys().remove(0).0).await;
+        let deep = (0..40).fold(doc! {}, |inner, _| doc! { "a": inner });
+        let deep = raw(doc! { "_id": 99, "tenant": "acme", "at": days(-3), "v": deep });
+        cluster.fill("c", &(0..20).map(|id| twin(id, 0)).chain([deep]).collect::<Vec<_>>()).await;
+        if has_index {
+            cluster.case.index_on_date("c").await;
+        }
+        let to = directory(&cluster.case);
+        let rule = format!("  - {{namespace: DB.c, field: at, expireAfter: 1d, archive: {{directory: {}}}}}\n", to.display());
+        let report = cluster.case.report(&rule, &[]).await;
+        assert_eq!((report.ran.code, report.rule(0, "status")), (Some(0), &"complete".into()), "{report:?}");
+        assert_eq!((report.rule(0, "deletedCount"), report.rule(0, "remainingCount")), (&20.into(), &1.into()), "{report:?}");
+        assert_eq!(cluster.documents("c").await.len(), 1);
+    }
+}
+
 /// In a collection without the shard key only one document can have an `_id`.
 #[tokio::test]
 async fn twins_that_a_collection_cannot_hold_are_named_and_none_takes_the_place_of_another() {
-    for (sharded, has_twins) in keys().into_iter().take(2) {
-        let swept = swept(sharded, has_twins, "").await;
-        let (n, moved) = (TWINS as u64, into(&swept.cluster.case, "c", "plain"));
-        let restore = async |args: &[&str], code, expected: &[(&str, u64)]| {
-            restores(&swept, &[&["--namespace", &moved], args].concat(), code, expected).await.0["namespaces"][0]["error"].clone()
-        };
-        if !has_twins {
-            restore(&[], 0, &[("inserted", n)]).await;
-            restore(&["--replace"], 0, &[("same", n)]).await;
-            continue;
-        }
-        let from = "an `_id` is unique only together with `tenant`";
-        let left_out = format!("{from}: {n} documents left out");
-        for args in [&["--dry-run"][..], &[]] {
-            let error = restore(args, 3, &[("inserted", n), ("different", n)]).await;
-            assert!(error.as_str().unwrap().contains(&left_out), "{error}");
-        }
-        let one_of_each = swept.cluster.documents("plain").await;
-        let error = restore(&["--replace"], 3, &[]).await;
-        assert!(error.as_str().unwrap().contains(&format!("{from}, and --replace would write one over another")), "{error}");
-        assert_eq!(swept.cluster.documents("plain").await, one_of_each);
-        // The same where the collection was dropped since.
-        swept.cluster.case.collection("c").drop().await.unwrap();
-        restores(&swept, &[], 3, &[("inserted", n), ("different", n)]).await;
-        swept.cluster.case.collection("c").drop().await.unwrap();
-        let sharded = keys().remove(0).0;
-        swept.cluster.shard("c", sharded).await;
-        restores(&swept, &[], 0, &[("inserted", 2 * n)]).await;
+    let by_tenant = || keys().remove(0).0;
+    let n = TWINS as u64;
+    let restore = async |swept: &Swept, args: &[&str], code, expected: &[(&str, u64)]| {
+        let moved = into(&swept.cluster.case, "c", "plain");
+        restores(swept, &[&["--namespace", &moved], args].concat(), code, expected).await.0["namespaces"][0]["error"].clone()
+    };
+    let swept_twins = swept(by_tenant(), true, "").await;
+    let left_out = format!("{n} documents left out: others, with another `tenant`, are there under the same `_id`");
+    for args in [&["--dry-run"][..], &["--dry-run", "--replace"], &[]] {
+        let error = restore(&swept_twins, args, 3, &[("inserted", n), ("different", n)]).await;
+        assert!(error.as_str().unwrap().contains(&left_out), "{error}");
     }
+    let one_of_each = swept_twins.cluster.documents("plain").await;
+    for args in [&["--dry-run", "--replace"][..], &["--replace"], &[]] {
+        let error = restore(&swept_twins, args, 3, &[("same", n), ("different", n)]).await;
+        assert!(error.as_str().unwrap().contains(&left_out), "{args:?}: {error}");
+        assert_eq!(swept_twins.cluster.documents("plain").await, one_of_each, "{args:?}");
+    }
+    // The same where the collection was dropped since; with its shard key all come back.
+    let case = &swept_twins.cluster.case;
+    case.collection("c").drop().await.unwrap();
+    restores(&swept_twins, &[], 3, &[("inserted", n), ("different", n)]).await;
+    case.collection("c").drop().await.unwrap();
+    swept_twins.cluster.shard("c", by_tenant()).await;
+    restores(&swept_twins, &[], 0, &[("inserted", 2 * n)]).await;
+
+    // A document with another state, and the same tenant, is the same document.
+    let unique = swept(by_tenant(), false, "").await;
+    assert_eq!(restore(&unique, &[], 0, &[("inserted", n)]).await, Value::Null);
+    unique.cluster.case.collection("plain").update_one(doc! { "_id": 1 }, doc! { "$set": { "v": "new" } }).await.unwrap();
+    restore(&unique, &[], 0, &[("same", n - 1), ("different", 1)]).await;
+    restore(&unique, &["--replace"], 0, &[("replaced", 1), ("same", n - 1)]).await;
 }
 
 #[tokio::test]

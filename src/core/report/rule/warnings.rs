@@ -77,8 +77,8 @@ pub(super) fn of(
     }
     if stopped_by(outcome) == Some(StopReason::Missed) {
         warnings.push(
-            "expired documents may be left: chunks moved between the shards meanwhile, or others inserted expired documents; the \
-             next run deletes them"
+            "expired documents may be left: chunks moved between the shards meanwhile, others inserted expired documents, or a look \
+             took too long; the next run deletes them"
                 .to_owned(),
         );
     }

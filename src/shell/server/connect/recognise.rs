@@ -98,8 +98,8 @@ async fn asked(transport: &dyn Transport, command: ServerCommand) -> Result<Docu
     retry(|cause| retries.wait(cause), || transport.run(command.clone())).await
 }
 
-/// Asks the server for its role and its time, once: an answer after a retry would be compared with the wrong moment. `knows_hello`
-/// says whether it may know the newer name of the command.
+/// Asks the server for its role and its time, once: an answer after a retry would be compared with the wrong moment.
+/// `knows_hello` says whether it may know the newer name of the command.
 async fn hello(transport: &dyn Transport, patience: Patience, knows_hello: bool) -> Result<Document, ServerError> {
     let command = |name: &str| ServerCommand::of("admin", &doc! { name: 1 }, patience);
     if !knows_hello {

@@ -77,8 +77,8 @@ pub(crate) fn filters(
 /// Returns as many of the first documents of a list as fit into one statement.
 fn chunk(documents: &[DocumentState]) -> &[DocumentState] {
     let most = &documents[..documents.len().min(DOCUMENTS_PER_STATEMENT)];
-    // Two shards can have documents with the same `_id`, also where the shard key may not be read. A statement looks up the expected
-    // state of a document by its `_id`.
+    // Two shards can have documents with the same `_id`, also where the shard key may not be read. A statement looks up the
+    // expected state of a document by its `_id`.
     let is_again = |at: &usize| most[..*at].iter().any(|state| state.id() == most[*at].id());
     &most[..(1..most.len()).find(is_again).unwrap_or(most.len())]
 }

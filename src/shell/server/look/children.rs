@@ -13,7 +13,7 @@ use crate::core::policy::namespace::Namespace;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
 use crate::shell::server::wire::find::{Cursor, Query};
-use crate::shell::server::wire::retry::read_again;
+use crate::shell::server::wire::retry::restarting;
 
 /// Maximum number of parents whose children are counted.
 pub(crate) const MAX_PARENTS: u64 = 1_000_000;
@@ -26,7 +26,7 @@ const MAX_ABSENT: usize = 200_000;
 
 /// Counts the children of the expired documents of a rule, by collection in the order of the family.
 pub(crate) async fn of_expired(deployment: &Deployment, rule: &SweepRule, family: &Family) -> Result<Vec<u64>> {
-    read_again(&rule.namespace, || of_expired_once(deployment, rule, family)).await
+    restarting(&rule.namespace, || of_expired_once(deployment, rule, family)).await
 }
 
 async fn of_expired_once(deployment: &Deployment, rule: &SweepRule, family: &Family) -> Result<Vec<u64>> {
@@ -89,7 +89,7 @@ pub(crate) async fn orphans(
     child: &ChildRule,
     old_before: Option<ObjectId>,
 ) -> Result<FoundOrphans> {
-    read_again(&child.rule.namespace, || orphans_once(deployment, rule, child, old_before)).await
+    restarting(&child.rule.namespace, || orphans_once(deployment, rule, child, old_before)).await
 }
 
 async fn orphans_once(

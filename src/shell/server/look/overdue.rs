@@ -17,9 +17,10 @@ use crate::shell::server::wire::find::Query;
 const GRACE: u32 = 600;
 
 /// Counts the documents that are overdue by a setting which deletes `seconds` after the date in `field`; `None` if the setting's
-/// filter cannot be read.
+/// filter cannot be read. `selection` is that of a rule on the collection.
 pub(crate) async fn overdue(
     deployment: &Deployment,
+    selection: &Selection,
     collection: &Collection,
     ttl: &NativeTtl,
     (field, seconds): (&str, u32),
@@ -35,7 +36,7 @@ pub(crate) async fn overdue(
     // Returns one document, or one for each part where the service bills what it loads; only the first with `is_one_enough`.
     let ask = async |matching: Document, then: Vec<Document>, is_one_enough: bool| -> Result<Vec<Document>> {
         if deployment.facts.capabilities.request_charge {
-            let (selection, mut parts) = (Selection::of(&storage, Document::new()), Vec::new());
+            let (selection, mut parts) = (Selection { index: None, ..selection.clone() }, Vec::new());
             let of_part = |found: Option<Document>| {
                 parts.extend(found);
                 is_one_enough && !parts.is_empty()

@@ -8,7 +8,7 @@ use crate::core::plan::{Selection, SweepRule};
 use crate::core::policy::DateFormat;
 use crate::shell::server::Deployment;
 use crate::shell::server::wire::error::Result;
-use crate::shell::server::wire::retry::read_again;
+use crate::shell::server::wire::retry::restarting;
 
 /// Enters every document that the rule's filter selects into the classes of its period, in one pass over the collection. With a
 /// rate these are only the documents of a sample, and about how many were drawn is returned. `None` for epoch numbers, whose unit
@@ -39,7 +39,7 @@ pub(crate) async fn by_period<'a>(
         }
         Ok(found)
     };
-    let found = read_again(&rule.namespace, read).await?;
+    let found = restarting(&rule.namespace, read).await?;
     // The sample also has documents that the filter leaves out.
     let drawn = sample.map(|rate| (rate * selection.document_count as f64).round() as u64);
     Ok(Some((found, drawn)))

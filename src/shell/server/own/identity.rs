@@ -25,9 +25,9 @@ impl Identity {
         Self { paths: shard_key.into_iter().filter(|path| path != "_id").collect(), is_collated }
     }
 
-    /// Whether it tells apart all documents that a shard key and the `_id` tell apart.
-    pub(crate) fn tells_apart_by(&self, shard_key: &[String]) -> bool {
-        shard_key.iter().all(|path| path == "_id" || self.paths.contains(path))
+    /// Returns the paths of a shard key that it leaves out.
+    pub(crate) fn without<'k>(&self, shard_key: &'k [String]) -> impl Iterator<Item = &'k String> {
+        shard_key.iter().filter(|path| *path != "_id" && !self.paths.contains(path))
     }
 
     /// Returns the bytes of `_id` and shard key of a document, with their types.
@@ -36,12 +36,13 @@ impl Identity {
         if let Ok(Some(id)) = document.get("_id") {
             of.append(cstr!(""), id);
         }
-        let mut bytes = of.into_bytes();
-        for value in shard_key::of(document, &self.paths) {
-            bytes.push(value.kind() as u8);
-            bytes.extend(value.as_bytes());
-        }
-        bytes
+        [of.into_bytes(), Self::bytes_at(document, &self.paths)].concat()
+    }
+
+    /// Returns the bytes of the values of a document at the paths of a shard key, with their types.
+    pub(crate) fn bytes_at(document: &RawDocument, paths: &[String]) -> Vec<u8> {
+        let of_one = |value: RawValue| [&[value.kind() as u8], value.as_bytes()].concat();
+        shard_key::of(document, paths).into_iter().flat_map(of_one).collect()
     }
 
     /// Tells whether a document has an array at or on the way to a path of the shard key: no shard takes it.

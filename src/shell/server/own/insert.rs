@@ -23,6 +23,8 @@ pub(crate) struct Put {
     pub same: u64,
     /// Present already, but different, and kept as it is.
     pub different: u64,
+    /// Those of them that have another shard key than the archived document: it was another document.
+    pub twins: u64,
     /// Another document has the same value in a unique index.
     pub conflicts: u64,
     /// Refused by the server.
@@ -39,6 +41,11 @@ impl Put {
     /// Returns the number of documents that are in a count. Each is in one.
     pub(crate) fn counted(&self) -> u64 {
         self.inserted + self.replaced + self.same + self.different + self.conflicts + self.refused
+    }
+
+    /// Counts a document that was left out for another one with its `_id`.
+    pub(crate) fn leave_out(&mut self) {
+        (self.different, self.twins) = (self.different + 1, self.twins + 1);
     }
 
     /// Counts a document that the server refused.

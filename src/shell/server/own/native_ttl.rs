@@ -12,6 +12,7 @@ use crate::core::policy::DateFormat;
 use crate::core::policy::namespace::Namespace;
 use crate::shell::server::Deployment;
 use crate::shell::server::look::count::in_parts;
+use crate::shell::server::look::sharding::{self, Sharding};
 use crate::shell::server::look::{figures, privileges};
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::{Result, ServerError};
@@ -50,7 +51,8 @@ pub(crate) async fn affected(deployment: &Deployment, namespace: &Namespace, tar
     }
     let documents = figures::count(deployment, namespace).await?;
     if deployment.facts.capabilities.request_charge {
-        let selection = Selection { document_count: documents, ..Selection::of(namespace, predicate) };
+        let Sharding { key: shard_key, throughput } = sharding::of(deployment, namespace).await?;
+        let selection = Selection { document_count: documents, shard_key, throughput, ..Selection::of(namespace, predicate) };
         let expired = in_parts::count(deployment, namespace, &expiry, &selection, None).await?;
         return Ok(Some(Affected { expired, documents }));
     }

@@ -34,6 +34,8 @@ pub(crate) struct RestoreTarget<'a> {
     deployment: &'a Deployment,
     namespace: Namespace,
     identity: Identity,
+    /// Paths by which the archived collection told documents with one `_id` apart, and this one does not.
+    apart: Vec<String>,
     present: Present,
     /// Whether the collection was there before.
     exists: bool,
@@ -41,26 +43,30 @@ pub(crate) struct RestoreTarget<'a> {
     dry: Option<DryRun>,
 }
 
-/// Documents that a dry run would have written: the hash of each document by the hash of its identity. An archive may hold
-/// several states of one document.
+/// Documents that a dry run would have written: the hashes of each document, and of what told it apart in its archive, by the
+/// hash of its identity. An archive may hold several states of one document.
 #[derive(Default)]
-struct DryRun(HashMap<u64, u64>);
+struct DryRun(HashMap<u64, (u64, u64)>);
 
 /// State of the collection in the place of a document.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Same,
     Different,
+    /// Another document, which its archive told apart.
+    Twin,
     Missing,
 }
 
 impl<'a> RestoreTarget<'a> {
-    /// Looks at a collection. Returns the reason why documents should not be put back into it, if there is one. With `is_dry`
-    /// nothing is written, only counted.
+    /// Looks at a collection. Returns the reason why documents should not be put back into it, if there is one. `shard_key` has
+    /// the paths by which the archived collection told documents apart. With `is_dry` nothing is written, only counted.
     ///
     /// Errors: no answer, or the collection is sharded by a key that is not known.
     pub(crate) async fn open(
         deployment: &'a Deployment,
         namespace: &Namespace,
+        shard_key: &[String],
         present: Present,
         is_dry: bool,
     ) -> Result<std::result::Result<Self, &'static str>> {
@@ -81,24 +87,20 @@ impl<'a> RestoreTarget<'a> {
             // The first insert creates it, unsharded.
             None => Identity::default(),
         };
-        let exists = found.is_some();
-        Ok(Ok(Self { identity, exists, ..Self::unsharded(deployment, namespace, present, is_dry) }))
+        let (exists, apart) = (found.is_some(), identity.without(shard_key).cloned().collect());
+        Ok(Ok(Self { identity, apart, exists, ..Self::unsharded(deployment, namespace, present, is_dry) }))
     }
 
     /// Creates a target whose documents are known by their `_id`s.
     pub(crate) fn unsharded(deployment: &'a Deployment, namespace: &Namespace, present: Present, is_dry: bool) -> Self {
         let dry = is_dry.then(DryRun::default);
-        Self { deployment, namespace: namespace.clone(), identity: Identity::default(), present, exists: true, dry }
+        let (namespace, identity) = (namespace.clone(), Identity::default());
+        Self { deployment, namespace, identity, apart: Vec::new(), present, exists: true, dry }
     }
 
     /// Whether the collection was there before.
     pub(crate) fn exists(&self) -> bool {
         self.exists
-    }
-
-    /// Whether all documents that a shard key and the `_id` tell apart are told apart here.
-    pub(crate) fn tells_apart_by(&self, shard_key: &[String]) -> bool {
-        self.identity.tells_apart_by(shard_key)
     }
 
     /// Whether nothing is written.
@@ -117,8 +119,11 @@ impl<'a> RestoreTarget<'a> {
         for document in documents {
             match there.get(&self.identity.of(document)) {
                 _ if self.identity.has_array(document) => put.refuse(IN_ARRAY),
-                Some(existing) if existing == document => put.same += 1,
-                Some(_) => different.push(document),
+                Some(existing) => match self.compare(document, existing) {
+                    Found::Same => put.same += 1,
+                    Found::Twin => put.leave_out(),
+                    Found::Different | Found::Missing => different.push(document),
+                },
                 None => missing.push(document),
             }
         }
@@ -132,6 +137,7 @@ impl<'a> RestoreTarget<'a> {
             match self.look(document).await? {
                 Found::Same => put.same += 1,
                 Found::Different => different.push(document),
+                Found::Twin => put.leave_out(),
                 Found::Missing => put.conflicts += 1,
             }
         }
@@ -149,23 +155,34 @@ impl<'a> RestoreTarget<'a> {
     /// Counts what would be done with a document.
     fn count(&mut self, document: &RawDocumentBuf, there: &HashMap<Vec<u8>, RawDocumentBuf>, put: &mut Put) {
         let identity = self.identity.of(document);
-        let (key, state) = (hash(&identity), hash(document.as_bytes()));
-        let dry = self.dry.get_or_insert_default();
-        let is_same = match (dry.0.get(&key), there.get(&identity)) {
-            (Some(written), _) => Some(*written == state),
-            (None, Some(existing)) => Some(existing == document),
-            (None, None) => None,
+        let (key, state) = (hash(&identity), (hash(document.as_bytes()), hash(&Identity::bytes_at(document, &self.apart))));
+        let found = match (self.dry.as_ref().and_then(|dry| dry.0.get(&key)), there.get(&identity)) {
+            (Some(written), _) if *written == state => Found::Same,
+            (Some((_, apart)), _) if *apart != state.1 => Found::Twin,
+            (Some(_), _) => Found::Different,
+            (None, Some(existing)) => self.compare(document, existing),
+            (None, None) => Found::Missing,
         };
-        let count = match (is_same, self.present) {
+        match (found, self.present) {
             _ if self.identity.has_array(document) => return put.refuse(IN_ARRAY),
-            (None, _) => &mut put.inserted,
-            (Some(true), _) => &mut put.same,
-            (Some(false), Present::Replace) => &mut put.replaced,
-            (Some(false), Present::Keep) => &mut put.different,
-        };
-        *count += 1;
-        if is_same.is_none() || is_same == Some(false) && self.present == Present::Replace {
-            dry.0.insert(key, state);
+            (Found::Missing, _) => put.inserted += 1,
+            (Found::Same, _) => put.same += 1,
+            (Found::Twin, _) => put.leave_out(),
+            (Found::Different, Present::Replace) => put.replaced += 1,
+            (Found::Different, Present::Keep) => put.different += 1,
+        }
+        if found == Found::Missing || found == Found::Different && self.present == Present::Replace {
+            self.dry.get_or_insert_default().0.insert(key, state);
+        }
+    }
+
+    /// Compares a document with the one that is in its place.
+    fn compare(&self, document: &RawDocumentBuf, existing: &RawDocumentBuf) -> Found {
+        let told_apart = |document| Identity::bytes_at(document, &self.apart);
+        match existing == document {
+            true => Found::Same,
+            false if told_apart(document) == told_apart(existing) => Found::Different,
+            false => Found::Twin,
         }
     }
 
@@ -214,6 +231,10 @@ impl<'a> RestoreTarget<'a> {
                 put.same += 1;
                 return Ok(true);
             }
+            Found::Twin => {
+                put.leave_out();
+                return Ok(true);
+            }
             Found::Missing => {}
         }
         let failed = insert::insert(self.deployment, &self.namespace, &self.identity, &[document], put).await?;
@@ -225,7 +246,10 @@ impl<'a> RestoreTarget<'a> {
         let found = self.look(document).await?;
         put.same += u64::from(matches!(found, Found::Same));
         put.conflicts += u64::from(matches!(found, Found::Missing));
-        Ok(!matches!(found, Found::Different))
+        if found == Found::Twin {
+            put.leave_out();
+        }
+        Ok(found != Found::Different)
     }
 
     /// Reads the document that has the identity of this one, as the server compares values.
@@ -235,7 +259,7 @@ impl<'a> RestoreTarget<'a> {
         Ok(match found.as_slice() {
             [] => Found::Missing,
             found if found.contains(document) => Found::Same,
-            _ => Found::Different,
+            [existing, ..] => self.compare(document, existing),
         })
     }
 

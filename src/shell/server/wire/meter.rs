@@ -331,15 +331,21 @@ impl Deployment {
         Self { transport, billing: Some(Billing { requests, ..billing.clone() }), ..self.clone() }
     }
 
+    /// Returns the same deployment with its requests charged to one rule in one namespace, and held to its limit.
+    pub(crate) fn charged_within(&self, rule: &str, namespace: &Namespace, max_request_units: Option<u32>) -> Self {
+        let charged = self.charged_to(rule, namespace);
+        if let Some(Account(state)) = charged.account() {
+            let limit = &mut state.lock().limit;
+            *limit = limit.take().or_else(|| max_request_units.map(UnitLimit::new));
+        }
+        charged
+    }
+
     /// Returns the same deployment with its requests bound to the collections of a rule, charged to it, and held to its limit.
     pub(crate) fn of_rule(&self, rule: &SweepRule) -> Self {
-        let charged = self.bound_to(rule).charged_to(&rule.name, &rule.namespace);
+        let charged = self.bound_to(rule).charged_within(&rule.name, &rule.namespace, rule.limits.max_request_units);
         if let Some(Account(state)) = charged.account() {
-            let mut state = state.lock();
-            state.costs.average_bytes = rule.selection.size.average_bytes;
-            if state.limit.is_none() {
-                state.limit = rule.limits.max_request_units.map(UnitLimit::new);
-            }
+            state.lock().costs.average_bytes = rule.selection.size.average_bytes;
         }
         charged
     }

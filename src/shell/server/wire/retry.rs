@@ -77,8 +77,8 @@ impl Retries {
         self.wait(cause).filter(|_| !cause.is_timeout())
     }
 
-    /// Returns the wait before a read begins again from its first document: also after its cursor was lost, with a router or by a
-    /// load balancer.
+    /// Returns the wait before a read begins again from its first document. A cursor may have been lost with its router, or a
+    /// load balancer may have sent the request to another one.
     pub(crate) fn wait_to_read(&mut self, cause: &ServerError) -> Option<Duration> {
         if cause.has_code(codes::CURSOR_NOT_FOUND) { self.again() } else { self.wait(cause) }
     }
@@ -105,7 +105,7 @@ pub(crate) async fn retry<T, F: Future<Output = Result<T, ServerError>>>(
 }
 
 /// Reads from the first document until an attempt succeeds, as [`Retries::patient`] says, and logs each retry under this name.
-pub(crate) async fn read_again<T, F: Future<Output = Result<T, ServerError>>>(
+pub(crate) async fn restarting<T, F: Future<Output = Result<T, ServerError>>>(
     reported_as: &Namespace,
     attempt: impl FnMut() -> F,
 ) -> Result<T, ServerError> {

@@ -12,7 +12,7 @@ use crate::shell::server::look::privileges;
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::{Result, ServerError};
 use crate::shell::server::wire::find::{Query, QueryFilter};
-use crate::shell::server::wire::retry::{Retries, read_again};
+use crate::shell::server::wire::retry::{Retries, restarting};
 use crate::shell::sweep::RuleSweep;
 
 impl RuleSweep {
@@ -59,7 +59,7 @@ pub(crate) async fn read(
     max_bytes: usize,
 ) -> Result<Option<Vec<RawDocumentBuf>>> {
     let queries = delete_queries(sweep, restriction, projection)?;
-    read_again(&sweep.rule.namespace, || read_once(sweep, &queries, max_bytes)).await
+    restarting(&sweep.rule.namespace, || read_once(sweep, &queries, max_bytes)).await
 }
 
 async fn read_once(sweep: &RuleSweep, queries: &[Query], max_bytes: usize) -> Result<Option<Vec<RawDocumentBuf>>> {

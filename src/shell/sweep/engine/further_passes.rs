@@ -24,12 +24,14 @@ impl Engine<'_> {
         let has_index = sweep.rule.selection.index.is_some();
         // A look that took too long once would do so again.
         let mut may_look = true;
+        // Whether a look saw a document that the pass after it did not find, such as one whose hold was lifted meanwhile.
+        let mut has_overlooked = false;
         for pass in 0..=MAX_PASSES {
             self.finish_batches().await?;
             // Documents that cannot be archived stay, and would be seen each time.
             let keeps_some = self.outcome().archived.incomparable > 0;
-            let is_sure = !self.is_short && (keeps_some || !has_index);
-            if is_sure {
+            let needs_look = self.is_short || has_overlooked || has_index && !keeps_some;
+            if !needs_look {
                 return Ok(());
             }
             if may_look && !keeps_some {
@@ -51,7 +53,8 @@ impl Engine<'_> {
             let mut source = self.open(sweep, permit, true).await?;
             self.start_batches_of(&mut source).await?;
             self.finish_batches().await?;
-            if self.outcome().batches == before {
+            has_overlooked = self.outcome().batches == before;
+            if has_overlooked && !may_look {
                 self.outcome().seen_none = true;
                 return Ok(());
             }

@@ -133,13 +133,20 @@ async fn open(sweep: &RuleSweep, only: Option<&Document>, fetch: u32) -> Result<
         let sort = doc! { &rule.expiry.field: 1 };
         if sorts_along(sweep, index).await? {
             find = find.sort(sort);
-        } else if let Some(most) = rule.limits.max_deletes.filter(|_| deployment.facts.is_behind_router()) {
-            // Each shard has to sort, but keeps no more than so many. One more shows that others are left.
-            find = find.sort(sort).limit(most.saturating_add(1));
-            find = if deployment.facts.wire_version >= 9 { find.allow_disk_use() } else { find };
+        } else if let Some(most) = most_sorted(sweep) {
+            find = find.sort(sort).limit(most).allow_disk_use();
         }
     }
     find.cursor(deployment).await
+}
+
+/// Returns the number of documents that a limit lets go, and one more, which shows that others are left. Each shard has to sort
+/// them, but keeps no more than so many. Returns `None` without a limit, in front of one server, and where documents may stay
+/// because they cannot be archived: all that were found could be such documents.
+fn most_sorted(sweep: &RuleSweep) -> Option<u64> {
+    let facts = &sweep.deployment.facts;
+    let sorts = facts.is_behind_router() && facts.capabilities.sorts_on_disk && sweep.archive.is_none();
+    Some(sweep.rule.limits.max_deletes.filter(|_| sorts)?.saturating_add(1))
 }
 
 /// Tells whether an index can be walked so that the oldest dates come first. A multikey index cannot, nor can one that begins

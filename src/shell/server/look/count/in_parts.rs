@@ -1,5 +1,5 @@
-//! Counts and other figures on a service that bills every document that is loaded for them, and gives up a command that costs more
-//! than a minute of the throughput. They go stretch by stretch. Where stretches cannot be guessed, counts go page by page.
+//! Counts and other figures on a service that bills every document that is loaded for them, and gives up a command that costs
+//! more than a minute of the throughput. They go stretch by stretch. Where stretches cannot be guessed, counts go page by page.
 
 use bson::{Document, doc};
 

@@ -152,6 +152,9 @@ async fn what_the_deletes_missed_on_shards_is_looked_for_and_swept_in_further_pa
         (vec![pass(1..=3, 2).into(), some(), again(1, vec![])], 3, 2, End::Complete, false),
         (vec![pass(1..=3, 2).into(), some(), again(0, none())], 2, 2, End::Complete, true),
         (vec![pass(1..=3, 2).into(), some(), again(0, some()), again(0, some()), again(0, some())], 2, 4, missed(), false),
+        // A document that was seen and not found is looked for again.
+        (vec![pass(1..=3, 2).into(), some(), none(), none()], 2, 1, End::Complete, true),
+        (vec![pass(1..=3, 2).into(), some(), none(), some(), none(), some(), none(), some()], 2, 1, missed(), false),
         // After a look that failed, the further passes are the look.
         (vec![pass(1..=3, 2).into(), failed(), none()], 2, 1, End::Complete, true),
         (vec![pass(1..=3, 2).into(), failed(), again(0, vec![]), none()], 2, 2, End::Complete, true),
