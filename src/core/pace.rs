@@ -216,8 +216,8 @@ impl Pace {
     }
 }
 
-/// Whether a batch has about the documents that it may have. One that ends with a date has somewhat less, and so has one whose end
-/// is guessed: a guess keeps a distance of three standard deviations, which is 60 of 200 documents.
+/// Whether a batch has about the documents that it may have. One that ends with a date has somewhat less, and so has one whose
+/// end is guessed: a guess keeps a distance of three standard deviations, which is 60 of 200 documents.
 fn fills(documents: u32, size: u32) -> bool {
     documents >= size - size / 3
 }

@@ -151,8 +151,8 @@ impl Router {
         Ok(written.reply(false))
     }
 
-    /// Returns a document with a tenant, if the collections of clients are sharded by one: the documents of the tests have none. A
-    /// run's own inserts have a comment, and stay as they are.
+    /// Returns a document with a tenant, if the collections of clients are sharded by one: the documents of the tests have none.
+    /// A run's own inserts have a comment, and stay as they are.
     fn with_tenant<'a>(&self, asked: &Asked, document: &'a Document) -> Cow<'a, Document> {
         let has_tenants = asked.sharded.as_ref().is_some_and(|sharded| sharded.key.contains_key("tenant"));
         let is_given = has_tenants && self.shards_new() && !asked.command.contains_key("comment");
