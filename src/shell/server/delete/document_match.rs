@@ -10,12 +10,14 @@ mod range;
 mod state;
 mod types;
 
+use std::collections::HashSet;
 use std::slice;
 
 use bson::raw::{BindRawBsonRef, RawBson, RawBsonRef, cstr};
 use bson::{Bson, RawArrayBuf, RawDocumentBuf, doc};
 
 use super::shard_key;
+use crate::base::values::raw::RawRef;
 use crate::core::plan::Selection;
 use conditions::{TypeConditions, types_expression};
 pub(crate) use range::IndexRange;
@@ -75,12 +77,14 @@ pub(crate) fn filters(
 }
 
 /// Returns as many of the first documents of a list as fit into one statement.
-fn chunk(documents: &[DocumentState]) -> &[DocumentState] {
+fn chunk<'a>(documents: &'a [DocumentState]) -> &'a [DocumentState] {
     let most = &documents[..documents.len().min(DOCUMENTS_PER_STATEMENT)];
     // Two shards can have documents with the same `_id`, also where the shard key may not be read. A statement looks up the
     // expected state of a document by its `_id`.
-    let is_again = |at: &usize| most[..*at].iter().any(|state| state.id() == most[*at].id());
-    &most[..(1..most.len()).find(is_again).unwrap_or(most.len())]
+    let mut seen = HashSet::new();
+    let id = |state: &'a DocumentState| RawRef::at(&state.document, "_id").map(|id| (id.kind() as u8, id.as_bytes()));
+    let first_again = most.iter().position(|state| !seen.insert(id(state)));
+    &most[..first_again.unwrap_or(most.len())]
 }
 
 /// Returns a condition that selects these documents and their shards.

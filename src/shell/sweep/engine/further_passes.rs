@@ -53,11 +53,12 @@ impl Engine<'_> {
             let mut source = self.open(sweep, permit, true).await?;
             self.start_batches_of(&mut source).await?;
             self.finish_batches().await?;
-            has_overlooked = self.outcome().batches == before;
-            if has_overlooked && !may_look {
+            let has_found_none = self.outcome().batches == before;
+            if has_found_none && !may_look && !has_overlooked {
                 self.outcome().seen_none = true;
                 return Ok(());
             }
+            has_overlooked = has_found_none;
         }
         Err(End::Partial(StopReason::Missed))
     }
