@@ -177,7 +177,7 @@ pub enum End {
 }
 
 impl End {
-    /// Whether the sweep deleted all that it could, so that only documents are left that it may not delete, or has missed.
+    /// Whether nothing but a limit on deletes ended the sweep early: it deleted all that it found and was allowed to delete.
     pub fn is_over(&self) -> bool {
         matches!(self, Self::Complete | Self::Partial(StopReason::MaxDeletes | StopReason::Missed))
     }

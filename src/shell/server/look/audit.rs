@@ -48,13 +48,8 @@ pub(crate) async fn distribution(
     };
     let whole = Selection { index: None, ..selection.clone() };
     if deployment.facts.capabilities.request_charge && sample.is_none() {
-        let (matching, mut parts) = (filter.cloned().unwrap_or_default(), Vec::new());
-        let facets = vec![doc! { "$facet": classes(None) }];
-        let of_part = |found: Option<Document>| {
-            parts.extend(found);
-            false
-        };
-        if in_parts::aggregate(deployment, expiry, &whole, &matching, facets, None, of_part).await? {
+        let (matching, facets) = (filter.cloned().unwrap_or_default(), vec![doc! { "$facet": classes(None) }]);
+        if let Some(parts) = in_parts::aggregate(deployment, expiry, &whole, &matching, facets, None, |_| false).await? {
             return Ok((Distribution::read(expiry, &parts), None));
         }
     }

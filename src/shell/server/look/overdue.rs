@@ -36,12 +36,9 @@ pub(crate) async fn overdue(
     // Returns one document, or one for each part where the service bills what it loads; only the first with `is_one_enough`.
     let ask = async |matching: Document, then: Vec<Document>, is_one_enough: bool| -> Result<Vec<Document>> {
         if deployment.facts.capabilities.request_charge {
-            let (selection, mut parts) = (Selection { index: None, ..selection.clone() }, Vec::new());
-            let of_part = |found: Option<Document>| {
-                parts.extend(found);
-                is_one_enough && !parts.is_empty()
-            };
-            if in_parts::aggregate(deployment, &expiry, &selection, &matching, then.clone(), None, of_part).await? {
+            let (selection, stages) = (Selection { index: None, ..selection.clone() }, then.clone());
+            let parts = in_parts::aggregate(deployment, &expiry, &selection, &matching, stages, None, |_| is_one_enough);
+            if let Some(parts) = parts.await? {
                 return Ok(parts);
             }
         }

@@ -32,11 +32,11 @@ pub(crate) async fn count(
     let is_enough = |count| enough.is_some_and(|enough| count >= enough);
     let mut count = 0;
     let group = vec![doc! { "$group": { "_id": null, "count": { "$sum": 1 } } }];
-    let of_part = |found: Option<Document>| {
-        count += found.and_then(|found| count_in(&found, "count")).unwrap_or(0);
+    let add = |found: &Document| {
+        count += count_in(found, "count").unwrap_or(0);
         is_enough(count)
     };
-    if aggregate(deployment, expiry, selection, &selection.predicate, group, selection.unheld()?, of_part).await? {
+    if aggregate(deployment, expiry, selection, &selection.predicate, group, selection.unheld()?, add).await?.is_some() {
         return Ok(count);
     }
     let most = deployment.account().and_then(Account::find_limit).and_then(|most| u64::try_from(most).ok());
@@ -51,8 +51,8 @@ pub(crate) async fn count(
     Ok(count)
 }
 
-/// Aggregates the documents that match, part by part, until all are done or `of_part` says of a part's result that it is enough.
-/// Returns false, and has asked for nothing, if no parts can be guessed.
+/// Aggregates the documents that match, part by part, and returns what it found, until all are done or `is_enough` says so of one
+/// that was found. Returns `None`, and has asked for nothing, if no parts can be guessed.
 pub(crate) async fn aggregate(
     deployment: &Deployment,
     expiry: &Expiry,
@@ -60,9 +60,10 @@ pub(crate) async fn aggregate(
     matching: &Document,
     then: Vec<Document>,
     only: Option<KeyCondition>,
-    mut of_part: impl FnMut(Option<Document>) -> bool,
-) -> Result<bool> {
-    let Some(mut stretches) = Stretches::of(deployment, selection, expiry).await? else { return Ok(false) };
+    mut is_enough: impl FnMut(&Document) -> bool,
+) -> Result<Option<Vec<Document>>> {
+    let Some(mut stretches) = Stretches::of(deployment, selection, expiry).await? else { return Ok(None) };
+    let mut all = Vec::new();
     let mut retries = Retries::patient();
     while !stretches.is_exhausted() {
         let before = spent(deployment);
@@ -81,12 +82,14 @@ pub(crate) async fn aggregate(
             },
         };
         retries = Retries::patient();
-        if of_part(found.into_iter().next()) {
+        let is_last = found.first().is_some_and(&mut is_enough);
+        all.extend(found);
+        if is_last {
             break;
         }
         let units = spent(deployment) - before;
         let share = units / stretches.target();
         stretches.next(deployment, selection, units, share).await?;
     }
-    Ok(true)
+    Ok(Some(all))
 }

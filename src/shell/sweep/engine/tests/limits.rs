@@ -173,7 +173,7 @@ async fn what_the_deletes_missed_on_shards_is_looked_for_and_swept_in_further_pa
     for (answers, deletes, looks, end) in [
         (vec![pass(1..=3, 3), none()], 1, 1, End::Complete),
         (vec![pass(1..=3, 3), some(), pass(3..=3, 1), none()], 2, 2, End::Complete),
-        // What takes too long is not asked again.
+        // A look that took too long is not made a second time.
         (vec![pass(1..=3, 3), failed(), empty()], 1, 1, End::Complete),
         (vec![pass(1..=3, 3), failed(), pass(3..=3, 1), empty()], 2, 1, End::Complete),
         (vec![pass(1..=3, 3), failed(), pass(3..=3, 1), pass(3..=3, 1), pass(3..=3, 1)], 4, 1, missed()),
