@@ -97,15 +97,18 @@ pub(crate) async fn until_deleted_from(case: &Case, collection: &str, full: usiz
 }
 
 /// Makes commands of `sweeper` fail or wait, as mongod's fail point `failCommand` reads `data`; commands of the test are not
-/// affected.
-pub(crate) async fn fail_commands(client: &Client, mode: impl Into<Bson>, data: Document) {
+/// affected. Returns how many commands met the fail point until now, of all tests that had this server.
+pub(crate) async fn fail_commands(client: &Client, mode: impl Into<Bson>, data: Document) -> i32 {
     let mut data = data;
     data.insert("appName", "sweeper");
     let command = doc! { "configureFailPoint": "failCommand", "mode": mode.into(), "data": data };
     let begun = Instant::now();
-    // A member that changes its role closes its connections.
-    while let Err(cause) = client.database("admin").run_command(command.clone()).await {
-        assert!(begun.elapsed() < Duration::from_secs(60), "a fail point: {cause}");
+    loop {
+        match client.database("admin").run_command(command.clone()).await {
+            Ok(reply) => return reply.get_i32("count").expect("a count"),
+            // A member that changes its role closes its connections.
+            Err(cause) => assert!(begun.elapsed() < Duration::from_secs(60), "a fail point: {cause}"),
+        }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -116,8 +119,9 @@ pub(crate) async fn slow_down(client: &Client, command: &str, millis: i32) {
     fail_commands(client, "alwaysOn", data).await;
 }
 
-pub(crate) async fn heal(client: &Client) {
-    fail_commands(client, "off", doc! {}).await;
+/// Ends the fail point. Returns the same as [`fail_commands`].
+pub(crate) async fn heal(client: &Client) -> i32 {
+    fail_commands(client, "off", doc! {}).await
 }
 
 /// Makes deletes wait on the server before they read a document, until [`resume_deletes`]. Can be combined with
