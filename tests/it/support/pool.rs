@@ -61,12 +61,18 @@ impl<T: Send + Sync + 'static> Shared<T> {
 
     pub(crate) fn get(&self, start: impl FnOnce() -> T) -> Kept<T> {
         // First, so that it lasts while the value begins.
-        let pool = pool();
-        let value = self.or_begin(|| {
-            let started = Arc::new(start());
-            lock(&pool.shared).push(started.clone());
-            started
-        });
+        self.kept_by(pool(), start)
+    }
+
+    fn kept_by(&self, pool: Arc<Pool>, start: impl FnOnce() -> T) -> Kept<T> {
+        let value = self.or_begin(|| Arc::new(start()));
+        let shared: Arc<dyn Any + Send + Sync> = value.clone();
+        let mut of_pool = lock(&pool.shared);
+        // The pool that kept the value until now may end at this moment.
+        if !of_pool.iter().any(|other| Arc::ptr_eq(other, &shared)) {
+            of_pool.push(shared);
+        }
+        drop(of_pool);
         Kept { value, _pool: pool }
     }
 
@@ -205,4 +211,17 @@ async fn empty(client: &Client) -> mongodb::error::Result<()> {
 
 fn lock<T>(of_pool: &Mutex<T>) -> MutexGuard<'_, T> {
     of_pool.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn a_value_of_a_pool_that_ends_lasts_as_long_as_the_next_pool() {
+    let shared = Shared::new();
+    let [ending, next] = [(); 2].map(|()| Arc::<Pool>::default());
+    let first = shared.kept_by(ending, || 1);
+    let second = shared.kept_by(next.clone(), || 2);
+    let value = Arc::downgrade(&second.value);
+    drop((first, second));
+    assert_eq!(value.upgrade().as_deref(), Some(&1));
+    drop(next);
+    assert_eq!(value.upgrade(), None);
 }
