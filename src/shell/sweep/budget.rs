@@ -42,6 +42,8 @@ pub(crate) struct RunBudget {
 /// The deletes of a limited run.
 #[derive(Debug)]
 struct Deletes {
+    /// The limit of the whole run.
+    limit: u64,
     left: Cell<u64>,
     /// Reserved or asked for, and not yet reported as deleted.
     outstanding: Cell<u64>,
@@ -51,7 +53,7 @@ struct Deletes {
 impl RunBudget {
     /// Creates the budget of a run that deletes nothing without these leases.
     pub(crate) fn new(begun: Instant, limits: RunLimits, leases: Leases) -> Self {
-        let deletes = |left| Deletes { left: Cell::new(left), outstanding: Cell::new(0), returned: Notify::new() };
+        let deletes = |limit| Deletes { limit, left: Cell::new(limit), outstanding: Cell::new(0), returned: Notify::new() };
         Self {
             begun,
             deletes: limits.max_deletes.map(deletes),
@@ -133,9 +135,9 @@ impl RunBudget {
         }
     }
 
-    /// Whether the run's deletes are limited at all.
-    pub(crate) fn has_delete_limit(&self) -> bool {
-        self.deletes.is_some()
+    /// Returns the number of documents that the whole run may delete; `None` without a limit.
+    pub(crate) fn max_deletes(&self) -> Option<u64> {
+        self.deletes.as_ref().map(|deletes| deletes.limit)
     }
 
     /// Reserves up to this many of the deletes that are left; returns the number reserved.
@@ -199,7 +201,7 @@ mod tests {
     #[test]
     fn no_more_is_reserved_than_is_left_and_what_was_not_deleted_is_left_again() {
         let budget = budget(RunLimits { max_deletes: Some(10), ..RunLimits::default() });
-        assert!(budget.has_delete_limit() && budget.returned().is_none());
+        assert!(budget.max_deletes() == Some(10) && budget.returned().is_none());
         assert_eq!([6, 6, 6].map(|documents| budget.reserve(documents)), [6, 4, 0]);
         let mut returned = Box::pin(budget.returned().unwrap());
         assert_eq!(returned.as_mut().now_or_never(), None);
@@ -214,7 +216,7 @@ mod tests {
         assert!(budget.returned().is_some());
         budget.settle(2, 2);
         assert!(budget.returned().is_none(), "none is left, and none can come back");
-        assert_eq!(budget.reserve(1), 0);
+        assert_eq!((budget.reserve(1), budget.max_deletes()), (0, Some(10)));
     }
 
     #[test]
@@ -282,7 +284,7 @@ mod tests {
     #[test]
     fn without_limits_everything_is_granted() {
         let budget = budget(RunLimits::default());
-        assert!(!budget.has_delete_limit() && budget.returned().is_none());
+        assert!(budget.max_deletes().is_none() && budget.returned().is_none());
         assert_eq!(
             (budget.reserve(u64::MAX), budget.slowest_rate(Some(5)), budget.rate_limit(100, u32::MAX)),
             (u64::MAX, Some(5), None)

@@ -208,7 +208,9 @@ impl<'a> Engine<'a> {
         for keys in sweep.keys.iter() {
             self.wait(keys.fresh()).await?.map_err(End::Failed)?;
         }
-        let source = self.wait(Source::open(sweep, rate, by_ids)).await?.map_err(End::Failed)?;
+        let limits = [sweep.rule.limits.max_deletes, self.run.budget.max_deletes()];
+        let max_deletes = limits.into_iter().flatten().min();
+        let source = self.wait(Source::open(sweep, rate, by_ids, max_deletes)).await?.map_err(End::Failed)?;
         drop(permit);
         Ok(source)
     }
@@ -263,12 +265,6 @@ impl<'a> Engine<'a> {
         self.in_flight.spawn(machine::here(batch::run(self.sweep.clone(), restriction, asked, permit, paused)));
     }
 
-    /// Whether a delete limit applies. A batch must then not include documents that others insert into its range during the
-    /// delete.
-    fn has_delete_limit(&self) -> bool {
-        self.allowance.is_some() || self.run.budget.has_delete_limit()
-    }
-
     /// Takes the next batch from the source and charges it to the limits; `None` if no document is left. Gives back the part of
     /// the reservation that the batch does not need.
     async fn take(&mut self, source: &mut Source<'_>, reserved: u64) -> Result<Option<(Box<Restriction>, u64)>, End> {
@@ -287,19 +283,6 @@ impl<'a> Engine<'a> {
         self.gates.taken(asked);
         self.allowance = self.allowance.map(|left| left.saturating_sub(asked));
         Ok(Some((restriction, asked)))
-    }
-
-    /// Waits, once the delete limit is used up, until a batch may have returned part of it. Returns false if no batch can.
-    async fn wait_for_refund(&mut self) -> Result<bool, End> {
-        if !self.in_flight.is_empty() {
-            self.join_next().await?;
-            return Ok(true);
-        }
-        let budget = self.run.budget;
-        match budget.returned() {
-            Some(returned) => self.wait(returned).await.map(|()| true),
-            None => Ok(false),
-        }
     }
 
     /// Ends the sweep once the delete limit is used up. If no document is left, the end is not a partial one.

@@ -34,11 +34,17 @@ pub(super) enum Source<'a> {
 
 impl<'a> Source<'a> {
     /// Opens the fastest source that the collection allows. `rate` is the lowest limit, in documents per second, that applies to
-    /// the rule. With `by_ids`, no batch may hold more documents than were asked for, even if others insert some.
+    /// the rule. With `by_ids`, no batch may hold more documents than were asked for, even if others insert some. Of those limits,
+    /// `max_deletes` is the lowest number of documents that may go.
     ///
     /// Errors: the reason why documents could not be read.
-    pub(super) async fn open(sweep: &'a RuleSweep, rate: Option<u32>, by_ids: bool) -> Result<Self, String> {
-        let ids = || Ok(Self::Ids(Box::new(Candidates::new(sweep, rate, None))));
+    pub(super) async fn open(
+        sweep: &'a RuleSweep,
+        rate: Option<u32>,
+        by_ids: bool,
+        max_deletes: Option<u64>,
+    ) -> Result<Self, String> {
+        let ids = || Ok(Self::Ids(Box::new(Candidates::new(sweep, rate, None).limited(max_deletes))));
         let capabilities = &sweep.deployment.facts.capabilities;
         if !capabilities.cursors {
             let stretches = match capabilities.request_charge {
@@ -133,7 +139,7 @@ mod tests {
             Service::CosmosRu => (capabilities.cursors, capabilities.request_charge) = (false, true),
             Service::Other => capabilities.cursors = false,
         }
-        match Source::open(&sweep, rate, by_ids).await.unwrap() {
+        match Source::open(&sweep, rate, by_ids, None).await.unwrap() {
             Source::Ids(_) => "ids",
             Source::Pages(_) => "pages",
             Source::Billed(_) => "billed",

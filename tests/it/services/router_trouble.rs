@@ -144,19 +144,40 @@ async fn the_ends_of_large_batches_are_guessed_where_the_dates_are_dense_gone_an
 
 #[tokio::test]
 async fn a_limit_takes_the_oldest_of_all_shards() {
-    for has_lists in [false, true] {
+    let of_rule = (", maxDeletes: 50, batchSize: 7", &[][..]);
+    let of_run = (", batchSize: 7", &["--max-deletes", "50"][..]);
+    for (has_lists, (keys, args)) in [(false, of_rule), (true, of_rule), (true, of_run)] {
         let cluster = quarters(true).await;
         if has_lists {
             let in_lists = vec![doc! { "$set": { "at": ["$at"] } }];
             cluster.case.collection("c").update_many(doc! {}, in_lists).await.unwrap();
         }
-        let report = swept(&cluster, ", maxDeletes: 50, batchSize: 7").await;
+        let rule = format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{keys}}}\n");
+        let report = cluster.case.report(&rule, args).await;
         let mut expired: Vec<(i64, i32)> = (0..400).filter(|n| n % 3 != 0).map(|n| (age(n), n)).collect();
         expired.sort_unstable();
         let gone: Vec<i32> = expired.iter().take(50).map(|(_, n)| *n).collect();
         let expected: Vec<i32> = (0..400).filter(|n| !gone.contains(n)).collect();
         assert_eq!(left(&cluster).await, expected, "{report:?}");
         assert_eq!((report.ran.code, report.rule(0, "order")), (Some(4), &"oldestFirst".into()), "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_one_shard_lacks_fails_the_rule_which_says_so_and_counts_what_went() {
+    for keys in ["", ", maxDeletes: 300", ", batchSize: 7"] {
+        let cluster = quarters(true).await;
+        cluster.on_shard(1).run_command(doc! { "dropIndexes": "c", "index": "at_1" }).await.unwrap();
+        let report = swept(&cluster, keys).await;
+        let error = report.rule(0, "error").as_str().unwrap_or_default();
+        assert!(error.contains("is missing on one of the shards"), "{keys}: {report:?}");
+        let left = left(&cluster).await;
+        assert_eq!(
+            (report.ran.code, report.rule(0, "deletedCount")),
+            (Some(3), &(400 - left.len()).into()),
+            "{keys}: {report:?}"
+        );
+        assert!(live().iter().all(|id| left.contains(id)), "{keys}: {left:?}");
     }
 }
 

@@ -45,6 +45,25 @@ impl Engine<'_> {
         }
     }
 
+    /// Whether a delete limit applies. A batch must then not include documents that others insert into its range during the
+    /// delete.
+    pub(super) fn has_delete_limit(&self) -> bool {
+        self.allowance.is_some() || self.run.budget.max_deletes().is_some()
+    }
+
+    /// Waits, once the delete limit is used up, until a batch may have returned part of it. Returns false if no batch can.
+    pub(super) async fn wait_for_refund(&mut self) -> Result<bool, End> {
+        if !self.in_flight.is_empty() {
+            self.join_next().await?;
+            return Ok(true);
+        }
+        let budget = self.run.budget;
+        match budget.returned() {
+            Some(returned) => self.wait(returned).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// Waits until a batch may be sent. Returns only if nothing was waited for since all gates were asked.
     pub(super) async fn admit(&mut self, mut permit: Option<Permit>) -> Result<(Permit, Room), End> {
         loop {

@@ -35,6 +35,8 @@ pub(crate) struct Candidates<'a> {
     /// A further predicate that every candidate must match.
     only: Option<Document>,
     fetch: u32,
+    /// The number of documents that the limits let go; `None` without a limit.
+    max_deletes: Option<u64>,
     /// Finds the `_id` of each document, and its values at the paths of the shard key.
     pass: Pass<'a>,
     /// Bytes that each document of a batch adds to the command besides its `_id`.
@@ -54,7 +56,13 @@ impl<'a> Candidates<'a> {
         let bytes_per_statement = AROUND_QUERY + predicate + held;
         let by_list = sweep.deployment.facts.capabilities.deletes_by_id_list;
         let bytes_per_document = if by_list { 0 } else { bytes_per_statement };
-        Self { sweep, only, fetch, pass: Pass::new(sweep, &sweep.rule.namespace), bytes_per_document, bytes_per_statement }
+        let (max_deletes, pass) = (None, Pass::new(sweep, &sweep.rule.namespace));
+        Self { sweep, only, fetch, max_deletes, pass, bytes_per_document, bytes_per_statement }
+    }
+
+    /// Looks for no more documents than limits let go in the whole run, where that makes a difference.
+    pub(crate) fn limited(self, max_deletes: Option<u64>) -> Self {
+        Self { max_deletes, ..self }
     }
 
     /// Returns the next `_id`s, at most `max` of them.
@@ -100,13 +108,13 @@ impl<'a> Candidates<'a> {
     }
 
     async fn next(&mut self, has_batch: bool) -> Result<Option<RawDocumentBuf>, String> {
-        let Self { sweep, only, fetch, pass, .. } = self;
-        pass.next(has_batch, async || open(sweep, only.as_ref(), *fetch).await).await
+        let Self { sweep, only, fetch, max_deletes, pass, .. } = self;
+        pass.next(has_batch, async || open(sweep, only.as_ref(), *fetch, *max_deletes).await).await
     }
 }
 
 /// Opens a cursor on the expired documents of a rule that match a further predicate as well, with so many documents in a reply.
-async fn open(sweep: &RuleSweep, only: Option<&Document>, fetch: u32) -> Result<Cursor, ServerError> {
+async fn open(sweep: &RuleSweep, only: Option<&Document>, fetch: u32, max_deletes: Option<u64>) -> Result<Cursor, ServerError> {
     let RuleSweep { deployment, rule, .. } = sweep;
     let selection = &rule.selection;
     let filter = match only {
@@ -133,20 +141,20 @@ async fn open(sweep: &RuleSweep, only: Option<&Document>, fetch: u32) -> Result<
         let sort = doc! { &rule.expiry.field: 1 };
         if sorts_along(sweep, index).await? {
             find = find.sort(sort);
-        } else if let Some(most) = most_sorted(sweep) {
+        } else if let Some(most) = most_sorted(sweep, max_deletes) {
             find = find.sort(sort).limit(most).allow_disk_use();
         }
     }
     find.cursor(deployment).await
 }
 
-/// Returns the number of documents that a limit lets go, and one more, which shows that others are left. Each shard has to sort
+/// Returns the number of documents that limits let go, and one more, which shows that others are left. Each shard has to sort
 /// them, but keeps no more than so many. Returns `None` without a limit, in front of one server, and where documents may stay
 /// because they cannot be archived: all that were found could be such documents.
-fn most_sorted(sweep: &RuleSweep) -> Option<u64> {
+fn most_sorted(sweep: &RuleSweep, max_deletes: Option<u64>) -> Option<u64> {
     let facts = &sweep.deployment.facts;
     let sorts = facts.is_behind_router() && facts.capabilities.sorts_on_disk && sweep.archive.is_none();
-    Some(sweep.rule.limits.max_deletes.filter(|_| sorts)?.saturating_add(1))
+    Some(max_deletes.filter(|_| sorts)?.saturating_add(1))
 }
 
 /// Tells whether an index can be walked so that the oldest dates come first. A multikey index cannot, nor can one that begins
@@ -319,12 +327,12 @@ mod tests {
             let is_explained = plan.is_some();
             let (script, mut sweep) = sweep(plan.map(Reply).into_iter().chain([found(vec![1.into()]), End]).collect());
             sweep.deployment.facts.capabilities.sorts = can_sort;
-            if let Some(max_deletes) = sharded {
+            if sharded.is_some() {
                 sweep.deployment.facts.topology = Topology::Sharded;
-                sweep.rule.limits.max_deletes = max_deletes;
             }
             sweep.rule.selection.index = Some(IndexChoice { name: "at_-1".into(), oldest_first, bounded: true });
-            assert_eq!(taken(&mut Candidates::new(&sweep, None, only), &[9]).await, ["1 ids"]);
+            let mut candidates = Candidates::new(&sweep, None, only).limited(sharded.flatten());
+            assert_eq!(taken(&mut candidates, &[9]).await, ["1 ids"]);
             let sent = script.sent();
             let find = sent.last().unwrap();
             assert_eq!((sent.len(), find.get_str("hint").unwrap()), (1 + usize::from(is_explained), "at_-1"));

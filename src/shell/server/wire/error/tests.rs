@@ -101,6 +101,17 @@ fn messages_show_no_value() {
             "hint $natural is not allowed, because 'notablescan' is enabled",
             "the server goes through no collection (`notablescan`), and no index serves the query; create one on the field of the date (code 291)",
         ),
+        // Source: mongo `src/mongo/db/exec/update_stage.cpp`.
+        (
+            31_025,
+            "Shard key update is not allowed without specifying the full shard key in the query",
+            "the document that is there has another shard key, and a replacement may not change it (code 31025)",
+        ),
+        (
+            2,
+            "error processing query: planner returned error :: caused by :: hint provided does not correspond to an existing index",
+            "the index is still being built, was dropped during the run, or is missing on one of the shards; try again when it is ready (code 2)",
+        ),
         (52_461_700, "function f does not exist", "function f does not exist (SQLSTATE 42883)"),
         (2, "can't $divide by zero", "cannot $divide by zero (code 2)"),
         (
