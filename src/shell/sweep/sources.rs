@@ -35,7 +35,7 @@ pub(super) enum Source<'a> {
 impl<'a> Source<'a> {
     /// Opens the fastest source that the collection allows. `rate` is the lowest limit, in documents per second, that applies to
     /// the rule. With `by_ids`, no batch may hold more documents than were asked for, even if others insert some.
-    /// `max_deletes` is the lowest limit of documents that may go.
+    /// `max_deletes` is the lowest limit, in documents, of the rule and of the run.
     ///
     /// Errors: the reason why documents could not be read.
     pub(super) async fn open(

@@ -1,8 +1,9 @@
 //! Sweeps of a sharded collection while its chunks move and its shards fail: every expired document goes, the oldest first, and
 //! what is said of the rest was counted.
 
+use crate::support::audit::read;
 use crate::support::cluster::Cluster;
-use crate::support::faults::days;
+use crate::support::faults::{days, end, start, until_deleted_from};
 use crate::support::proxy::errors;
 use crate::support::proxy::fault::Fault;
 use crate::support::proxy::router::{Move, Sharded};
@@ -48,8 +49,12 @@ fn live() -> Vec<i32> {
     (0..400).filter(|n| n % 3 == 0).collect()
 }
 
+fn rule(keys: &str) -> String {
+    format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{keys}}}\n")
+}
+
 async fn swept(cluster: &Cluster, keys: &str) -> Report {
-    cluster.case.report(&format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{keys}}}\n"), &[]).await
+    cluster.case.report(&rule(keys), &[]).await
 }
 
 #[tokio::test]
@@ -152,8 +157,7 @@ async fn a_limit_takes_the_oldest_of_all_shards() {
             let in_lists = vec![doc! { "$set": { "at": ["$at"] } }];
             cluster.case.collection("c").update_many(doc! {}, in_lists).await.unwrap();
         }
-        let rule = format!("  - {{namespace: DB.c, field: at, expireAfter: 1d{keys}}}\n");
-        let report = cluster.case.report(&rule, args).await;
+        let report = cluster.case.report(&rule(keys), args).await;
         let mut expired: Vec<(i64, i32)> = (0..400).filter(|n| n % 3 != 0).map(|n| (age(n), n)).collect();
         expired.sort_unstable();
         let gone: Vec<i32> = expired.iter().take(50).map(|(_, n)| *n).collect();
@@ -165,10 +169,19 @@ async fn a_limit_takes_the_oldest_of_all_shards() {
 
 #[tokio::test]
 async fn an_index_that_one_shard_lacks_fails_the_rule_which_says_so_and_counts_what_went() {
-    for keys in ["", ", maxDeletes: 300", ", batchSize: 7"] {
+    let midway = ", batchSize: 7, rate: 40";
+    for keys in ["", ", maxDeletes: 300", ", batchSize: 7", midway] {
         let cluster = quarters(true).await;
-        cluster.on_shard(1).run_command(doc! { "dropIndexes": "c", "index": "at_1" }).await.unwrap();
-        let report = swept(&cluster, keys).await;
+        let drops = async || cluster.on_shard(1).run_command(doc! { "dropIndexes": "c", "index": "at_1" }).await.unwrap();
+        let report = if keys == midway {
+            let child = start(cluster.case.command(&rule(keys), &["sweep", "--format", "json"]));
+            until_deleted_from(&cluster.case, "c", 400).await;
+            drops().await;
+            read(end(child).await)
+        } else {
+            drops().await;
+            swept(&cluster, keys).await
+        };
         let error = report.rule(0, "error").as_str().unwrap_or_default();
         assert!(error.contains("is missing on one of the shards"), "{keys}: {report:?}");
         let left = left(&cluster).await;
@@ -178,18 +191,18 @@ async fn an_index_that_one_shard_lacks_fails_the_rule_which_says_so_and_counts_w
             "{keys}: {report:?}"
         );
         assert!(live().iter().all(|id| left.contains(id)), "{keys}: {left:?}");
+        assert_eq!((keys == midway, left.len() > live().len()), (left.len() < 400, true), "{keys}: {left:?}");
     }
 }
 
 #[tokio::test]
 async fn the_oldest_document_is_looked_for_on_every_shard() {
     let cluster = quarters(true).await;
-    let rule = "  - {namespace: DB.c, field: at, expireAfter: 1d}\n";
     let all = cluster.documents("c").await;
     let dates = all.iter().map(|(_, bytes)| RawDocumentBuf::from_bytes(bytes.clone()).unwrap().get_datetime("at").unwrap());
     let oldest = dates.min().unwrap();
     for args in [&["sweep", "--dry-run"][..], &["audit"]] {
-        let ran = cluster.case.run(rule, &[args, &["--format", "json"]].concat()).await;
+        let ran = cluster.case.run(&rule(""), &[args, &["--format", "json"]].concat()).await;
         let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
         let found = report["rules"][0]["oldestExpired"].as_str().unwrap_or_default();
         assert_eq!(DateTime::parse_rfc3339_str(found).ok(), Some(oldest), "{args:?}: {ran:?}");

@@ -35,7 +35,7 @@ pub(crate) struct Candidates<'a> {
     /// A further predicate that every candidate must match.
     only: Option<Document>,
     fetch: u32,
-    /// The number of documents that the limits let go; `None` without a limit.
+    /// The lowest limit, in documents, of the rule and of the run; `None` without a limit.
     max_deletes: Option<u64>,
     /// Finds the `_id` of each document, and its values at the paths of the shard key.
     pass: Pass<'a>,
@@ -60,7 +60,7 @@ impl<'a> Candidates<'a> {
         Self { sweep, only, fetch, max_deletes, pass, bytes_per_document, bytes_per_statement }
     }
 
-    /// Looks for no more documents than limits let go in the whole run, where that makes a difference.
+    /// Sets the lowest limit of the rule and of the run, from which follows how many documents each shard may have to sort.
     pub(crate) fn limited(self, max_deletes: Option<u64>) -> Self {
         Self { max_deletes, ..self }
     }
