@@ -6,11 +6,11 @@ mod list;
 use std::hash::{Hash, Hasher};
 use std::io::Write;
 
-use bson::raw::{CStr, RawDocument, RawDocumentBuf};
+use bson::raw::{CStr, RawArray, RawDocument, RawDocumentBuf};
 use bson::spec::ElementType;
 use bson::{Bson, Document, doc};
 
-pub(crate) use list::RawList;
+pub(crate) use list::{Items, RawList};
 
 /// A value that is not decoded. Two are equal if their types and bytes are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,6 +118,18 @@ impl<'a> From<&'a RawValue> for RawRef<'a> {
     }
 }
 
+impl<'a> From<&'a RawDocument> for RawRef<'a> {
+    fn from(document: &'a RawDocument) -> Self {
+        Self { kind: ElementType::EmbeddedDocument, bytes: document.as_bytes() }
+    }
+}
+
+impl<'a> From<&'a RawArray> for RawRef<'a> {
+    fn from(list: &'a RawArray) -> Self {
+        Self { kind: ElementType::Array, bytes: list.as_bytes() }
+    }
+}
+
 impl From<RawRef<'_>> for RawValue {
     fn from(value: RawRef<'_>) -> Self {
         Self { kind: value.kind, bytes: value.bytes.to_vec() }
@@ -164,6 +176,16 @@ impl Fields {
         self.bytes.extend_from_slice(bytes);
     }
 
+    pub(crate) fn text(&mut self, name: &CStr, text: &str) {
+        self.name(ElementType::String, name.as_str());
+        self.text_after_name(text);
+    }
+
+    pub(crate) fn number(&mut self, name: &CStr, number: i32) {
+        self.name(ElementType::Int32, name.as_str());
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
     /// Writes a document whose fields are written by a function.
     pub(crate) fn document(&mut self, name: &CStr, write: impl FnOnce(&mut Self)) {
         self.name(ElementType::EmbeddedDocument, name.as_str());
@@ -172,13 +194,7 @@ impl Fields {
 
     /// Writes a list of as many documents; the fields of each are written by a function, which gets its place.
     pub(crate) fn documents(&mut self, name: &CStr, count: usize, mut write: impl FnMut(&mut Self, usize)) {
-        self.name(ElementType::Array, name.as_str());
-        self.level(|list| {
-            for n in 0..count {
-                list.name(ElementType::EmbeddedDocument, n);
-                list.level(|item| write(item, n));
-            }
-        });
+        self.items(name, |list| (0..count).for_each(|n| list.document(|item| write(item, n))));
     }
 
     fn item(&mut self, n: usize, value: RawRef<'_>) {
@@ -191,6 +207,14 @@ impl Fields {
         self.bytes.push(kind as u8);
         // Writing to memory does not fail.
         let _ = write!(self.bytes, "{name}\0");
+    }
+
+    fn text_after_name(&mut self, text: &str) {
+        // A length that is too long makes the whole document too long.
+        let length = i32::try_from(text.len() + 1).unwrap_or(0);
+        self.bytes.extend_from_slice(&length.to_le_bytes());
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.push(0);
     }
 
     fn level(&mut self, write: impl FnOnce(&mut Self)) {
@@ -249,6 +273,11 @@ fn shown_value(value: RawRef<'_>) -> Bson {
         },
         _ => RawValue::from(value).decoded().unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string().into()),
     }
+}
+
+/// Returns the names of the fields of a document; `None` if one of them is not valid.
+pub(crate) fn names(document: &RawDocument) -> Option<Vec<&str>> {
+    document.iter_elements().map(|element| Some(element.ok()?.key().as_str())).collect()
 }
 
 /// Creates a document with the fields of several.

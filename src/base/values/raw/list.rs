@@ -60,14 +60,54 @@ impl<'a, V: Into<RawRef<'a>>> FromIterator<V> for RawList {
     }
 }
 
+/// The items of a list that is being written, as [`Fields`] are those of a document.
+pub(crate) struct Items<'a> {
+    fields: &'a mut Fields,
+    count: usize,
+}
+
+impl Items<'_> {
+    pub(crate) fn value<'v>(&mut self, value: impl Into<RawRef<'v>>) {
+        let n = self.next();
+        self.fields.item(n, value.into());
+    }
+
+    pub(crate) fn text(&mut self, text: &str) {
+        let n = self.next();
+        self.fields.name(ElementType::String, n);
+        self.fields.text_after_name(text);
+    }
+
+    /// Writes a document whose fields are written by a function.
+    pub(crate) fn document(&mut self, write: impl FnOnce(&mut Fields)) {
+        let n = self.next();
+        self.fields.name(ElementType::EmbeddedDocument, n);
+        self.fields.level(write);
+    }
+
+    fn next(&mut self) -> usize {
+        self.count += 1;
+        self.count - 1
+    }
+}
+
 impl Fields {
     pub(crate) fn list(&mut self, name: &CStr, list: &RawList) {
         self.value(name, RawRef { kind: ElementType::Array, bytes: &list.bytes });
+    }
+
+    /// Writes a list whose items are written by a function.
+    pub(crate) fn items(&mut self, name: &CStr, write: impl FnOnce(&mut Items)) {
+        self.name(ElementType::Array, name.as_str());
+        self.level(|fields| write(&mut Items { fields, count: 0 }));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bson::raw::cstr;
+    use bson::{Bson, RawDocumentBuf, doc};
+
     use super::super::{RawValue, written};
     use super::*;
 
@@ -79,7 +119,7 @@ mod tests {
             let at_once = RawValue::list(&values[..count]).unwrap();
             assert_eq!((list.as_bytes(), list.len(), list.is_empty()), (at_once.as_bytes(), count, count == 0));
             assert!(list.iter().map(RawValue::from).eq(values[..count].iter().cloned()));
-            let written = written(0, |fields| fields.list(bson::raw::cstr!("l"), &list)).unwrap();
+            let written = written(0, |fields| fields.list(cstr!("l"), &list)).unwrap();
             assert_eq!(RawValue::at(&written, "l"), Some(at_once));
             match list.halves() {
                 Some((first, second)) => assert!(
@@ -90,5 +130,23 @@ mod tests {
                 None => assert!(count < 2),
             }
         }
+    }
+
+    #[test]
+    fn a_list_is_written_item_by_item_with_all_that_lies_below() {
+        let inner = RawDocumentBuf::try_from(&doc! { "a": [1, "x"] }).unwrap();
+        let written = written(0, |fields| {
+            fields.items(cstr!("l"), |list| {
+                list.text("t\u{e4}");
+                list.document(|document| document.items(cstr!("below"), |below| (1..=11).for_each(|_| below.text(""))));
+                list.value(&*inner);
+                list.value(inner.get_array("a").unwrap());
+                list.document(|_| {});
+            });
+            fields.items(cstr!("none"), |_| {});
+        });
+        let below = vec![Bson::from(""); 11];
+        let expected = doc! { "l": ["t\u{e4}", { "below": below }, { "a": [1, "x"] }, [1, "x"], {}], "none": [] };
+        assert_eq!(written.unwrap(), RawDocumentBuf::try_from(&expected).unwrap());
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use bson::raw::RawBsonRef;
-use bson::{Bson, Document, RawArrayBuf, doc};
+use bson::{Bson, RawArrayBuf, doc};
 
 use super::state::DocumentState;
 use super::types::FieldType;
+use crate::base::values::raw::{self, RawValue};
 use crate::core::expiry::expression::when;
 
 /// Maximum number of fields that are named one by one. With more of them every statement would be long.
@@ -14,43 +14,55 @@ const MAX_NAMES: usize = 100;
 
 /// The conditions on types for documents that all have the same fields of the same types, in addition to equality with their
 /// states.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct TypeConditions {
-    /// Conditions that need no expression, each for one field.
-    pub fields: Vec<Document>,
-    pub expressions: Vec<Bson>,
-    /// The results that the expressions must have.
-    pub expected: RawArrayBuf,
+    /// A list of conditions that need no expression, each for one field; `None` if there are none.
+    pub fields: Option<RawValue>,
+    /// A list of expressions, and the results that they must have; `None` if there are none.
+    pub compared: Option<(RawValue, RawArrayBuf)>,
 }
 
 impl TypeConditions {
-    /// Returns the conditions for these documents; `None` if a field cannot be named in a condition.
+    /// Returns the conditions for these documents; `None` if they do not all have the same types, or a field cannot be named in a
+    /// condition.
     ///
     /// A value that equals a number can be a number of another type, and a value that equals a string can be a symbol. Every
     /// other type equals only itself (`canonicalizeBSONType` in the server's `bsontypes.h`). A condition on a field also holds
     /// for arrays with such a value, but an array equals neither a number nor a string.
-    pub(super) fn of(documents: &[DocumentState]) -> Option<Self> {
-        let names = same_names(documents)?;
-        let depth = deepest(documents);
-        let types = &documents.first()?.types;
-        let mut conditions = Self::default();
+    ///
+    /// Errors: BSON cannot hold a condition.
+    pub(super) fn of(documents: &[DocumentState]) -> Result<Option<Self>, bson::error::Error> {
+        let [first, rest @ ..] = documents else { return Ok(None) };
+        let types = &first.types;
+        if types.has_code_scope || rest.iter().any(|state| state.types.compared != types.compared) {
+            return Ok(None);
+        }
+        let Some(names) = same_names(documents) else { return Ok(None) };
+        let (mut fields, mut expressions, mut expected) = (Vec::new(), Vec::new(), RawArrayBuf::new());
         for ((name, field), compared) in names.into_iter().zip(&types.fields).zip(&types.compared) {
             let value = format!("${name}");
-            match field {
+            let expression = match field {
                 FieldType::Named(type_name @ ("int" | "long" | "double" | "string" | "symbol")) => {
-                    conditions.fields.push(doc! { name: { "$type": type_name } });
+                    fields.push(doc! { name: { "$type": type_name } });
+                    continue;
                 }
-                FieldType::Named(_) => {}
-                FieldType::WithText => conditions.expect(types_below(&value, depth, depth), compared.ok()?),
-                FieldType::Nested => conditions.expect(types_below(&value, 0, depth), compared.ok()?),
-            }
+                FieldType::Named(_) => continue,
+                FieldType::WithText => types_below(&value, types.depth, types.depth),
+                FieldType::Nested => types_below(&value, 0, types.depth),
+            };
+            expressions.push(expression);
+            expected.push(compared?);
         }
-        Some(conditions)
+        let list = |conditions: Vec<Bson>| (!conditions.is_empty()).then(|| RawValue::of(conditions)).transpose();
+        let fields = list(fields.into_iter().map(Bson::from).collect())?;
+        Ok(Some(Self { fields, compared: list(expressions)?.map(|expressions| (expressions, expected)) }))
     }
 
-    fn expect(&mut self, expression: Bson, expected: RawBsonRef) {
-        self.expressions.push(expression);
-        self.expected.push(expected);
+    /// Returns the bytes of the conditions.
+    pub(super) fn bytes(&self) -> usize {
+        let fields = self.fields.as_ref().map_or(0, |fields| fields.as_bytes().len());
+        let bytes = |(expressions, expected): &(RawValue, RawArrayBuf)| expressions.as_bytes().len() + expected.as_bytes().len();
+        fields + self.compared.as_ref().map_or(0, bytes)
     }
 }
 
@@ -85,15 +97,11 @@ fn deepest(documents: &[DocumentState]) -> usize {
 /// Returns the names of the fields; `None` unless all documents have the same ones in the same order, each once, and an
 /// expression can name them.
 fn same_names(documents: &[DocumentState]) -> Option<Vec<&str>> {
-    let first = names(documents.first()?)?;
+    let first = raw::names(&documents.first()?.document)?;
     let can_be_named = |name: &&str| !name.is_empty() && !name.starts_with('$') && !name.contains('.');
     let unique: HashSet<&str> = first.iter().copied().collect();
     let usable = first.len() <= MAX_NAMES && unique.len() == first.len() && first.iter().all(can_be_named);
-    (usable && documents.iter().all(|state| names(state).as_ref() == Some(&first))).then_some(first)
-}
-
-fn names(state: &DocumentState) -> Option<Vec<&str>> {
-    state.document.iter().map(|element| Some(element.ok()?.0.as_str())).collect()
+    (usable && documents.iter().all(|state| raw::names(&state.document).as_ref() == Some(&first))).then_some(first)
 }
 
 /// Returns an expression for the type of a value, and of the values inside it down to a depth.

@@ -1,9 +1,9 @@
 //! A document in the state in which it was read.
 
 use bson::RawDocumentBuf;
-use bson::raw::RawBsonRef;
 
 use super::types::{MAX_DEPTH, Types};
+use crate::base::values::raw::RawRef;
 
 /// Maximum size in bytes of a document with the rest of its command; the server takes 16 MiB. It is more than several documents
 /// may take together, because such a document is the only one in its command.
@@ -25,19 +25,14 @@ impl DocumentState {
         (state.types.depth <= MAX_DEPTH && state.size() <= MAX_BYTES).then_some(state)
     }
 
-    pub(super) fn id(&self) -> Option<RawBsonRef<'_>> {
-        self.document.get("_id").ok().flatten()
+    pub(super) fn id(&self) -> Option<RawRef<'_>> {
+        RawRef::at(&self.document, "_id")
     }
 
     /// Returns the bytes that the document adds to a command.
     pub(crate) fn size(&self) -> usize {
-        // An `_id` of one of these types can be large; keys and the like are not.
-        let id = match self.id() {
-            Some(RawBsonRef::Document(id)) => id.as_bytes().len(),
-            Some(RawBsonRef::String(id)) => id.len(),
-            Some(RawBsonRef::Binary(id)) => id.bytes.len(),
-            _ => 0,
-        };
+        // The `_id` is named once more to look up the document, and once more to find its state.
+        let id = self.id().map_or(0, |id| id.as_bytes().len());
         self.document.as_bytes().len() + self.types.compared.as_bytes().len() + 2 * id + 200
     }
 }

@@ -1,7 +1,7 @@
 //! The types of the values of a document. Equal values can be of different types, which the server's comparison does not tell
 //! apart.
 
-use bson::raw::{RawBson, RawBsonRef};
+use bson::raw::{CStr, RawBsonRef};
 use bson::{RawArrayBuf, RawDocument};
 
 /// Maximum nesting of the values that are compared: every level nests the condition deeper as well, and the server takes 200
@@ -11,8 +11,8 @@ pub(crate) const MAX_DEPTH: usize = 30;
 /// The types of all values of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Types {
-    /// The types in the form in which a statement compares them: a string for each value, and an array of the same for each value
-    /// with values inside.
+    /// The types in the form in which a statement compares them. It is a string for each value: the name of the type, and after a
+    /// space the text. For a value with values inside it is an array of the same.
     pub compared: RawArrayBuf,
     /// One entry for each field of the document.
     pub fields: Vec<FieldType>,
@@ -37,61 +37,75 @@ impl Types {
     /// Returns the types of a document; `None` if it is not valid BSON, or has a name twice. Of such a name mongod compares the
     /// first value twice, and the second never.
     pub(super) fn of(document: &RawDocument) -> Option<Self> {
-        let mut walk = TypeWalk { deepest: 0, has_code_scope: false };
+        let mut walk = TypeWalk { fields: Vec::new(), deepest: 0, has_code_scope: false };
         let compared = walk.document(document, 0)?;
-        let fields = document.iter().map(|element| Some(FieldType::of(element.ok()?.1))).collect::<Option<_>>()?;
-        Some(Self { compared, fields, depth: walk.deepest, has_code_scope: walk.has_code_scope })
+        Some(Self { compared, fields: walk.fields, depth: walk.deepest, has_code_scope: walk.has_code_scope })
     }
 }
 
 /// The findings on the way through a document.
 struct TypeWalk {
+    /// One entry for each field of the document itself.
+    fields: Vec<FieldType>,
     deepest: usize,
     has_code_scope: bool,
 }
 
 impl TypeWalk {
     fn document(&mut self, document: &RawDocument, depth: usize) -> Option<RawArrayBuf> {
-        let mut names: Vec<&str> = document.iter().map(|element| Some(element.ok()?.0.as_str())).collect::<Option<_>>()?;
+        let mut names = Vec::new();
+        let types = self.values(document, depth, Some(&mut names))?;
         names.sort_unstable();
-        if names.windows(2).any(|pair| pair[0] == pair[1]) {
-            return None;
-        }
-        self.values(document, depth)
+        names.windows(2).all(|pair| pair[0] != pair[1]).then_some(types)
     }
 
-    fn values(&mut self, values: &RawDocument, depth: usize) -> Option<RawArrayBuf> {
+    /// Returns the types of the values of a document or an array, and adds their names to a list.
+    fn values<'a>(
+        &mut self,
+        values: &'a RawDocument,
+        depth: usize,
+        mut names: Option<&mut Vec<&'a CStr>>,
+    ) -> Option<RawArrayBuf> {
         let mut types = RawArrayBuf::new();
         self.deepest = depth.max(self.deepest);
-        for value in values {
-            match value.ok()?.1 {
+        for element in values {
+            let (name, value) = element.ok()?;
+            if let Some(names) = &mut names {
+                names.push(name);
+            }
+            let field = match value {
                 // Never compared, because the document is too deep. The recursion must end.
-                RawBsonRef::Document(_) | RawBsonRef::Array(_) if depth > MAX_DEPTH => {}
-                RawBsonRef::Document(inner) => types.push(self.document(inner, depth + 1)?),
+                RawBsonRef::Document(_) | RawBsonRef::Array(_) if depth > MAX_DEPTH => FieldType::Nested,
+                RawBsonRef::Document(inner) => {
+                    types.push(self.document(inner, depth + 1)?);
+                    FieldType::Nested
+                }
                 RawBsonRef::Array(inner) => {
                     // An array has the bytes of a document, whose keys do not matter.
                     let inner = RawDocument::from_bytes(inner.as_bytes()).ok()?;
-                    types.push(self.values(inner, depth + 1)?);
+                    types.push(self.values(inner, depth + 1, None)?);
+                    FieldType::Nested
                 }
                 scalar => {
                     self.has_code_scope |= matches!(scalar, RawBsonRef::JavaScriptCodeWithScope(_));
-                    types.push(ScalarType::of(scalar).compared());
+                    let ScalarType { name, text } = ScalarType::of(scalar);
+                    match text {
+                        None => {
+                            types.push(name);
+                            FieldType::Named(name)
+                        }
+                        Some(text) => {
+                            types.push(format!("{name} {text}"));
+                            FieldType::WithText
+                        }
+                    }
                 }
+            };
+            if depth == 0 {
+                self.fields.push(field);
             }
         }
         Some(types)
-    }
-}
-
-impl FieldType {
-    fn of(value: RawBsonRef) -> Self {
-        match value {
-            RawBsonRef::Document(_) | RawBsonRef::Array(_) => Self::Nested,
-            scalar => match ScalarType::of(scalar) {
-                ScalarType { name, text: None } => Self::Named(name),
-                ScalarType { text: Some(_), .. } => Self::WithText,
-            },
-        }
     }
 }
 
@@ -112,14 +126,6 @@ impl ScalarType {
             _ => None,
         };
         Self { name: name(value), text }
-    }
-
-    /// Returns the form in which a statement compares the type: the name, and after a space the text.
-    fn compared(self) -> RawBson {
-        match self.text {
-            None => self.name.into(),
-            Some(text) => format!("{} {text}", self.name).into(),
-        }
     }
 }
 
@@ -152,7 +158,7 @@ fn name(value: RawBsonRef) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use bson::raw::cstr;
+    use bson::raw::{RawBson, cstr};
     use bson::{Bson, Decimal128, JavaScriptCodeWithScope, RawDocumentBuf, doc};
 
     use super::*;
