@@ -22,7 +22,7 @@ use crate::sweeper;
 use crate::table::{Goal, Table, against, figure};
 
 /// Wall time of the dump and the delete divided by sweeper's.
-const SPEED: Goal = Goal::AtLeast(0.7);
+const SPEED: Goal = Goal::AtLeast(1.0);
 
 const KILOBYTE: Layout = Layout {
     name: "random dates, 1 kB",

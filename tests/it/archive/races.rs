@@ -10,12 +10,13 @@ use crate::support::proxy::{Proxy, Service};
 use crate::support::sweeper::{Case, id_set};
 use mongodb::IndexModel;
 use mongodb::bson::oid::ObjectId;
-use mongodb::bson::{Bson, DateTime, Document, doc};
+use mongodb::bson::{Bson, DateTime, Document, JavaScriptCodeWithScope, doc};
 use serde_json::Value;
 
 /// Returns pairs of values, before and after a change: most are equal to the server, and most have the same length.
 fn look_alikes() -> Vec<(Bson, Bson)> {
     let decimal = |text: &str| Bson::Decimal128(text.parse().unwrap());
+    let code = |scope| Bson::JavaScriptCodeWithScope(JavaScriptCodeWithScope { code: "f".into(), scope });
     vec![
         (5_i64.into(), 5.0.into()),
         (5_i64.into(), vec![5_i64].into()),
@@ -34,6 +35,8 @@ fn look_alikes() -> Vec<(Bson, Bson)> {
             changed[8] = doc! { "x": 3_i64 }.into();
             changed.into()
         }),
+        // Types in the scope of code are not compared, but its length is.
+        (code(doc! { "n": 1_i32 }), code(doc! { "n": 1_i64 })),
         // Obvious changes as well.
         ("a".into(), "b".into()),
         (doc! { "a": 1, "b": 2 }.into(), doc! { "b": 2, "a": 1 }.into()),
