@@ -10,7 +10,7 @@ use bson::raw::{CStr, RawArray, RawDocument, RawDocumentBuf};
 use bson::spec::ElementType;
 use bson::{Bson, Document, doc};
 
-pub(crate) use list::{Items, RawList};
+pub(crate) use list::{ListItems, RawList};
 
 /// A value that is not decoded. Two are equal if their types and bytes are.
 #[derive(Debug, Clone, PartialEq, Eq)]

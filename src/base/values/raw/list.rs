@@ -61,12 +61,12 @@ impl<'a, V: Into<RawRef<'a>>> FromIterator<V> for RawList {
 }
 
 /// The items of a list that is being written, as [`Fields`] are those of a document.
-pub(crate) struct Items<'a> {
+pub(crate) struct ListItems<'a> {
     fields: &'a mut Fields,
     count: usize,
 }
 
-impl Items<'_> {
+impl ListItems<'_> {
     pub(crate) fn value<'v>(&mut self, value: impl Into<RawRef<'v>>) {
         let n = self.next();
         self.fields.item(n, value.into());
@@ -97,9 +97,9 @@ impl Fields {
     }
 
     /// Writes a list whose items are written by a function.
-    pub(crate) fn items(&mut self, name: &CStr, write: impl FnOnce(&mut Items)) {
+    pub(crate) fn items(&mut self, name: &CStr, write: impl FnOnce(&mut ListItems)) {
         self.name(ElementType::Array, name.as_str());
-        self.level(|fields| write(&mut Items { fields, count: 0 }));
+        self.level(|fields| write(&mut ListItems { fields, count: 0 }));
     }
 }
 

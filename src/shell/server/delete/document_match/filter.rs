@@ -6,7 +6,7 @@ use bson::raw::{CStr, cstr};
 
 use super::conditions::{TypeConditions, types_expression};
 use super::state::DocumentState;
-use crate::base::values::raw::{Fields, Items, RawRef, RawValue};
+use crate::base::values::raw::{Fields, ListItems, RawRef, RawValue};
 
 /// Name of the expression whose value is not evaluated.
 const LITERAL: &CStr = cstr!("$literal");
@@ -29,12 +29,12 @@ pub(crate) struct StateFilter<'a> {
     /// A condition that selects the documents. It may select others.
     place: RawDocumentBuf,
     documents: &'a [DocumentState],
-    comparison: Comparison,
+    comparison: StateComparison,
 }
 
 /// The comparison of documents with the states.
 #[derive(Debug, Clone, PartialEq)]
-enum Comparison {
+enum StateComparison {
     /// With the one state. The DocumentDB engine takes a fifth less time for it than for a list with one document.
     One { types: RawValue },
     /// With states that have the same fields of the same types.
@@ -50,10 +50,10 @@ impl<'a> StateFilter<'a> {
     pub(super) fn new(place: RawDocumentBuf, documents: &'a [DocumentState]) -> Result<Self, bson::error::Error> {
         let types = || RawValue::of(types_expression(documents));
         let comparison = match documents {
-            [_] => Comparison::One { types: types()? },
+            [_] => StateComparison::One { types: types()? },
             _ => match TypeConditions::of(documents)? {
-                Some(types) => Comparison::SameTypes(types),
-                None => Comparison::AnyTypes { types: types()? },
+                Some(types) => StateComparison::SameTypes(types),
+                None => StateComparison::AnyTypes { types: types()? },
             },
         };
         Ok(Self { place, documents, comparison })
@@ -62,8 +62,8 @@ impl<'a> StateFilter<'a> {
     pub(crate) fn write(&self, query: &mut Fields) {
         query.all_of(&self.place);
         query.document(cstr!("$expr"), |expression| match &self.comparison {
-            Comparison::One { types } => self.documents.iter().for_each(|state| is_one(expression, state, types)),
-            Comparison::SameTypes(types) => expression.items(cstr!("$and"), |conditions| {
+            StateComparison::One { types } => self.documents.iter().for_each(|state| is_one(expression, state, types)),
+            StateComparison::SameTypes(types) => expression.items(cstr!("$and"), |conditions| {
                 equal(conditions, |both| {
                     both.text("$$ROOT");
                     both.document(|found| self.find(found, |states, state| states.value(&*state.document)));
@@ -75,7 +75,7 @@ impl<'a> StateFilter<'a> {
                     });
                 }
             }),
-            Comparison::AnyTypes { types } => expression.items(cstr!("$eq"), |both| {
+            StateComparison::AnyTypes { types } => expression.items(cstr!("$eq"), |both| {
                 both.document(|state| {
                     state.text(cstr!("d"), "$$ROOT");
                     state.document(cstr!("s"), |size| size.text(cstr!("$bsonSize"), "$$ROOT"));
@@ -86,14 +86,14 @@ impl<'a> StateFilter<'a> {
                 });
             }),
         });
-        if let Comparison::SameTypes(TypeConditions { fields: Some(fields), .. }) = &self.comparison {
+        if let StateComparison::SameTypes(TypeConditions { fields: Some(fields), .. }) = &self.comparison {
             query.value(cstr!("$and"), fields);
         }
     }
 
     /// Writes an expression that looks up the archived state by the `_id` of the document. For an `_id` that is not among them it
     /// yields the state of some other document, which cannot be equal.
-    fn find(&self, found: &mut Fields, write_state: impl Fn(&mut Items, &DocumentState)) {
+    fn find(&self, found: &mut Fields, write_state: impl Fn(&mut ListItems, &DocumentState)) {
         found.items(cstr!("$arrayElemAt"), |operands| {
             operands.document(|literal| {
                 literal.items(LITERAL, |states| self.documents.iter().for_each(|state| write_state(states, state)));
@@ -112,12 +112,12 @@ impl<'a> StateFilter<'a> {
         let in_list = |state: &DocumentState| state.id().map_or(0, |id| id.as_bytes().len()) + AROUND_STATE;
         let in_lists = || AROUND_STATES + self.documents.iter().map(in_list).sum::<usize>();
         let around = match &self.comparison {
-            Comparison::One { types } => {
+            StateComparison::One { types } => {
                 let has_length = self.documents.iter().any(|state| state.types.has_code_scope);
                 types.as_bytes().len() + AROUND_ONE + if has_length { AROUND_LENGTH } else { 0 }
             }
-            Comparison::SameTypes(types) => types.bytes() + in_lists(),
-            Comparison::AnyTypes { types } => types.as_bytes().len() + in_lists(),
+            StateComparison::SameTypes(types) => types.bytes() + in_lists(),
+            StateComparison::AnyTypes { types } => types.as_bytes().len() + in_lists(),
         };
         let bytes_of = |state: &DocumentState| state.document.as_bytes().len() + state.types.compared.as_bytes().len();
         self.place.as_bytes().len() + around + self.documents.iter().map(bytes_of).sum::<usize>()
@@ -125,7 +125,7 @@ impl<'a> StateFilter<'a> {
 }
 
 /// Writes the `_id`s of documents.
-pub(super) fn write_ids(ids: &mut Items, documents: &[DocumentState]) {
+pub(super) fn write_ids(ids: &mut ListItems, documents: &[DocumentState]) {
     documents.iter().filter_map(DocumentState::id).for_each(|id| ids.value(id));
 }
 
@@ -161,11 +161,11 @@ fn length(state: &DocumentState) -> i32 {
     i32::try_from(state.document.as_bytes().len()).unwrap_or(i32::MAX)
 }
 
-fn equal(conditions: &mut Items, write: impl FnOnce(&mut Items)) {
+fn equal(conditions: &mut ListItems, write: impl FnOnce(&mut ListItems)) {
     conditions.document(|equal| equal.items(cstr!("$eq"), write));
 }
 
-fn literal<'v>(operands: &mut Items, value: impl Into<RawRef<'v>>) {
+fn literal<'v>(operands: &mut ListItems, value: impl Into<RawRef<'v>>) {
     operands.document(|literal| literal.value(LITERAL, value));
 }
 
