@@ -30,9 +30,6 @@ pub(crate) use types::MAX_DEPTH;
 /// costs the planner as much as a few documents.
 const DOCUMENTS_PER_STATEMENT: usize = 100;
 
-/// Likely bytes of an `_id` in a list.
-const AROUND_ID: usize = 32;
-
 /// The parts of a statement for documents in certain states.
 pub(crate) struct StateStatement<'a> {
     pub filter: StateFilter<'a>,
@@ -96,8 +93,7 @@ fn chunk<'a>(documents: &'a [DocumentState]) -> &'a [DocumentState] {
 fn by_ids(documents: &[DocumentState], selection: &Selection, one_by_one: bool) -> Result<RawDocumentBuf, bson::error::Error> {
     let keys: Vec<_> = documents.iter().map(|state| shard_key::of(&state.document, &selection.shard_key)).collect();
     let keys = shard_key::any_of(keys.iter(), &selection.shard_key)?;
-    let capacity = keys.as_bytes().len() + documents.len() * AROUND_ID;
-    raw::written(capacity, |place| {
+    raw::written(0, |place| {
         place.all_of(&keys);
         match documents {
             [one] if one_by_one => one.id().into_iter().for_each(|id| place.value(cstr!("_id"), id)),

@@ -11,13 +11,7 @@ use crate::base::values::raw::{Fields, ListItems, RawRef, RawValue};
 /// Name of the expression whose value is not evaluated.
 const LITERAL: &CStr = cstr!("$literal");
 
-/// Bytes of a filter around one document, the condition that selects it and the condition on its types; rounded up.
-const AROUND_ONE: usize = 120;
-
-/// Bytes of the condition on the length of one document; rounded up.
-const AROUND_LENGTH: usize = 80;
-
-/// Bytes of a filter around the same for several documents; rounded up.
+/// Bytes of a filter around its documents, the condition that selects them, and the conditions on types; rounded up.
 const AROUND_STATES: usize = 256;
 
 /// Bytes around a document in a list of states: its place, its length as a number, and the names of both; rounded up.
@@ -109,18 +103,16 @@ impl<'a> StateFilter<'a> {
 
     /// Returns the bytes of the filter, rounded up.
     pub(crate) fn bytes(&self) -> usize {
-        let in_list = |state: &DocumentState| state.id().map_or(0, |id| id.as_bytes().len()) + AROUND_STATE;
-        let in_lists = || AROUND_STATES + self.documents.iter().map(in_list).sum::<usize>();
-        let around = match &self.comparison {
-            StateComparison::One { types } => {
-                let has_length = self.documents.iter().any(|state| state.types.has_code_scope);
-                types.as_bytes().len() + AROUND_ONE + if has_length { AROUND_LENGTH } else { 0 }
-            }
-            StateComparison::SameTypes(types) => types.bytes() + in_lists(),
-            StateComparison::AnyTypes { types } => types.as_bytes().len() + in_lists(),
+        let types = match &self.comparison {
+            StateComparison::One { types } | StateComparison::AnyTypes { types } => types.as_bytes().len(),
+            StateComparison::SameTypes(types) => types.bytes(),
         };
-        let bytes_of = |state: &DocumentState| state.document.as_bytes().len() + state.types.compared.as_bytes().len();
-        self.place.as_bytes().len() + around + self.documents.iter().map(bytes_of).sum::<usize>()
+        let bytes_of = |state: &DocumentState| {
+            // One document is not looked up in a list.
+            let id = state.id().filter(|_| self.documents.len() > 1).map_or(0, |id| id.as_bytes().len());
+            state.document.as_bytes().len() + state.types.compared.as_bytes().len() + id + AROUND_STATE
+        };
+        self.place.as_bytes().len() + types + self.documents.iter().map(bytes_of).sum::<usize>() + AROUND_STATES
     }
 }
 
