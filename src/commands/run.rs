@@ -69,7 +69,7 @@ pub(super) async fn sweep(
 ) -> Vec<RuleOutcome> {
     let mut outcomes: Vec<_> = plan.rules.iter().map(|_| RuleOutcome::NotSwept { window_closed: false }).collect();
     let ready: Vec<_> = ready(plan, findings).collect();
-    let of_rules = ready.iter().map(|rule| &rule.rule.limits);
+    let of_rules = ready.iter().map(|ready| (ready.rule, &ready.rule.limits));
     limits.concurrency = limits.concurrency.or(steer::largest_concurrency(deployment, of_rules));
     let limited = ready.iter().filter(|ready| !ready.findings.goes_by.nothing_expired).map(|ready| &ready.rule.limits);
     let watches = Watches::new(deployment, &session.pause, held);

@@ -137,6 +137,18 @@ impl SweepRule {
         is_limited || self.archive.is_some() || !self.selection.shard_key.is_empty()
     }
 
+    /// Returns the number of batches that may be in flight under these limits. With an archive it is one more by default, because
+    /// one of them is nearly always being written there.
+    pub fn concurrency(&self, limits: &Limits, capabilities: &Capabilities) -> u32 {
+        let of_service = capabilities.concurrency;
+        match limits.concurrency {
+            // Requests go one after another, and the next stretch follows from the cost of the last one.
+            _ if capabilities.request_charge => 1,
+            None if self.archive.is_some() && of_service > 1 => of_service + 1,
+            concurrency => concurrency.unwrap_or(of_service),
+        }
+    }
+
     /// Returns the rule with the keys of holds and periods, as far as they were read. What can have expired by the shortest
     /// period is selected from then on.
     pub fn with_keys(&self, read: &ReadKeys) -> Self {

@@ -289,6 +289,28 @@ fn documents_are_found_before_they_are_deleted_only_where_a_delete_cannot_keep_w
 }
 
 #[test]
+fn a_rule_with_an_archive_has_one_more_batch_in_flight_unless_it_or_the_service_says_otherwise() {
+    let concurrency = |keys: &str, of_service: u32, request_charge: bool| {
+        let mut server = server(0);
+        (server.capabilities.concurrency, server.capabilities.request_charge) = (of_service, request_charge);
+        let planned = planned(&server, &format!(", field: at{keys}"), seen_with(Vec::new()));
+        let rule = planned.decision.countable().unwrap();
+        rule.concurrency(&rule.limits, &server.capabilities)
+    };
+    let archive = ", archive: {directory: /backups}";
+    for (keys, of_service, request_charge, expected) in [
+        ("", 2, false, 2),
+        (archive, 2, false, 3),
+        (archive, 1, false, 1),
+        (", concurrency: 5", 2, false, 5),
+        (&format!("{archive}, concurrency: 2"), 2, false, 2),
+        (&format!("{archive}, concurrency: 2"), 2, true, 1),
+    ] {
+        assert_eq!(concurrency(keys, of_service, request_charge), expected, "{keys} {of_service} {request_charge}");
+    }
+}
+
+#[test]
 fn a_rule_tells_the_filter_of_the_policy_from_what_its_children_add() {
     let text = |of_child: &str| {
         format!(

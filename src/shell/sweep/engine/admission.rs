@@ -112,10 +112,5 @@ impl Engine<'_> {
 
 /// Returns the number of a rule's batches that may be in flight.
 pub(super) fn concurrency(sweep: &RuleSweep, limits: &Limits) -> usize {
-    let capabilities = &sweep.deployment.facts.capabilities;
-    match limits.concurrency {
-        // Requests go one after another, and the next stretch follows from the cost of the last one.
-        _ if capabilities.request_charge => 1,
-        concurrency => usize::try_from(concurrency.unwrap_or(capabilities.concurrency)).unwrap_or(1),
-    }
+    usize::try_from(sweep.rule.concurrency(limits, &sweep.deployment.facts.capabilities)).unwrap_or(1)
 }

@@ -32,7 +32,7 @@ pub(crate) struct OplogGate {
 impl OplogGate {
     /// Creates the gate of a rule under these limits, whose batches have at most `batch` documents.
     pub(crate) fn new(sweep: &RuleSweep, limits: &Limits, batch: u32, watch: &OplogWatch) -> Self {
-        let concurrency = concurrency(&sweep.deployment, limits);
+        let concurrency = sweep.rule.concurrency(limits, &sweep.deployment.facts.capabilities);
         Self {
             least: limits.min_oplog_window,
             bytes_per_document: sweep.oplog_bytes_per_document.unwrap_or(UNKNOWN_ID_BYTES),
@@ -75,11 +75,8 @@ impl OplogGate {
 
 /// Returns the bytes that the batches of a rule that may be in flight at the same time add to the oplog at most.
 pub(crate) fn oplog_in_flight(deployment: &Deployment, rule: &SweepRule, bytes_per_document: Option<f64>) -> u64 {
-    bytes_in_flight(rule.sizes.batch, concurrency(deployment, &rule.limits), bytes_per_document)
-}
-
-fn concurrency(deployment: &Deployment, limits: &Limits) -> u32 {
-    limits.concurrency.unwrap_or(deployment.facts.capabilities.concurrency)
+    let concurrency = rule.concurrency(&rule.limits, &deployment.facts.capabilities);
+    bytes_in_flight(rule.sizes.batch, concurrency, bytes_per_document)
 }
 
 fn bytes_in_flight(batch: u32, concurrency: u32, bytes_per_document: Option<f64>) -> u64 {
