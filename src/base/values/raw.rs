@@ -172,23 +172,23 @@ impl Fields {
 
     pub(crate) fn value<'a>(&mut self, name: &CStr, value: impl Into<RawRef<'a>>) {
         let RawRef { kind, bytes } = value.into();
-        self.name(kind, name.as_str());
+        self.name(kind, name);
         self.bytes.extend_from_slice(bytes);
     }
 
     pub(crate) fn text(&mut self, name: &CStr, text: &str) {
-        self.name(ElementType::String, name.as_str());
+        self.name(ElementType::String, name);
         self.text_after_name(text);
     }
 
     pub(crate) fn number(&mut self, name: &CStr, number: i32) {
-        self.name(ElementType::Int32, name.as_str());
+        self.name(ElementType::Int32, name);
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
     /// Writes a document whose fields are written by a function.
     pub(crate) fn document(&mut self, name: &CStr, write: impl FnOnce(&mut Self)) {
-        self.name(ElementType::EmbeddedDocument, name.as_str());
+        self.name(ElementType::EmbeddedDocument, name);
         self.level(write);
     }
 
@@ -198,15 +198,22 @@ impl Fields {
     }
 
     fn item(&mut self, n: usize, value: RawRef<'_>) {
-        self.name(value.kind, n);
+        self.place(value.kind, n);
         self.bytes.extend_from_slice(value.bytes);
     }
 
-    /// Writes what stands before a value. No name has a NUL: it is a number, or comes from a string of C.
-    fn name(&mut self, kind: ElementType, name: impl std::fmt::Display) {
+    /// Writes what stands before a value.
+    fn name(&mut self, kind: ElementType, name: &CStr) {
+        self.bytes.push(kind as u8);
+        self.bytes.extend_from_slice(name.as_str().as_bytes());
+        self.bytes.push(0);
+    }
+
+    /// Writes what stands before an item of a list.
+    fn place(&mut self, kind: ElementType, n: usize) {
         self.bytes.push(kind as u8);
         // Writing to memory does not fail.
-        let _ = write!(self.bytes, "{name}\0");
+        let _ = write!(self.bytes, "{n}\0");
     }
 
     fn text_after_name(&mut self, text: &str) {
@@ -217,11 +224,12 @@ impl Fields {
         self.bytes.push(0);
     }
 
-    fn level(&mut self, write: impl FnOnce(&mut Self)) {
+    fn level<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
-        write(self);
+        let result = write(self);
         self.end_level(begin);
+        result
     }
 
     /// Ends a document or a list that begins at a place.
@@ -280,6 +288,12 @@ pub(crate) fn names(document: &RawDocument) -> Option<Vec<&str>> {
     document.iter_elements().map(|element| Some(element.ok()?.key().as_str())).collect()
 }
 
+/// Tells whether the fields of a document have these names in this order.
+pub(crate) fn has_names(document: &RawDocument, names: &[&str]) -> bool {
+    let of_document = document.iter_elements().map(|element| element.ok().map(|element| element.key().as_str()));
+    of_document.eq(names.iter().map(|name| Some(*name)))
+}
+
 /// Creates a document with the fields of several.
 pub(crate) fn joined(documents: &[&RawDocument]) -> Result<RawDocumentBuf, bson::error::Error> {
     let capacity = documents.iter().map(|document| body(document).len()).sum::<usize>() + AROUND_FIELDS;
@@ -326,6 +340,8 @@ pub(crate) mod tests {
         let raw = RawDocumentBuf::try_from(&given).unwrap();
         let names: Vec<&str> = given.keys().map(String::as_str).collect();
         let values: Vec<RawValue> = names.iter().map(|name| RawValue::at(&raw, name).unwrap()).collect();
+        assert!(super::names(&raw).as_ref() == Some(&names) && has_names(&raw, &names));
+        assert!(!has_names(&raw, &names[1..]) && !has_names(&raw, &[names.as_slice(), &["z"]].concat()));
         for (name, value) in names.iter().zip(&values) {
             assert_eq!(value.decoded().as_ref(), given.get(name), "{name}");
             assert_eq!(RawValue::of(given.get(name).unwrap().clone()).unwrap(), *value, "{name}");

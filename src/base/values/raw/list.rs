@@ -3,7 +3,7 @@
 use bson::raw::{CStr, RawDocument};
 use bson::spec::ElementType;
 
-use super::{Fields, RawRef, elements};
+use super::{Fields, RawRef, RawValue, elements};
 
 /// A list of values as BSON has it. A value is copied when it is added, and once more where the list is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +60,16 @@ impl<'a, V: Into<RawRef<'a>>> FromIterator<V> for RawList {
     }
 }
 
+impl RawValue {
+    /// Creates a list whose items are written by a function, and returns it with the function's result; `capacity` is its likely
+    /// size in bytes.
+    pub(crate) fn written_list<T>(capacity: usize, write: impl FnOnce(&mut ListItems) -> T) -> (Self, T) {
+        let mut fields = Fields { bytes: Vec::with_capacity(capacity) };
+        let result = fields.level(|fields| write(&mut ListItems { fields, count: 0 }));
+        (Self { kind: ElementType::Array, bytes: fields.bytes }, result)
+    }
+}
+
 /// The items of a list that is being written, as [`Fields`] are those of a document.
 pub(crate) struct ListItems<'a> {
     fields: &'a mut Fields,
@@ -74,15 +84,22 @@ impl ListItems<'_> {
 
     pub(crate) fn text(&mut self, text: &str) {
         let n = self.next();
-        self.fields.name(ElementType::String, n);
+        self.fields.place(ElementType::String, n);
         self.fields.text_after_name(text);
     }
 
     /// Writes a document whose fields are written by a function.
     pub(crate) fn document(&mut self, write: impl FnOnce(&mut Fields)) {
         let n = self.next();
-        self.fields.name(ElementType::EmbeddedDocument, n);
+        self.fields.place(ElementType::EmbeddedDocument, n);
         self.fields.level(write);
+    }
+
+    /// Writes a list whose items are written by a function, and returns the function's result.
+    pub(crate) fn items<T>(&mut self, write: impl FnOnce(&mut ListItems) -> T) -> T {
+        let n = self.next();
+        self.fields.place(ElementType::Array, n);
+        self.fields.level(|fields| write(&mut ListItems { fields, count: 0 }))
     }
 
     fn next(&mut self) -> usize {
@@ -98,7 +115,7 @@ impl Fields {
 
     /// Writes a list whose items are written by a function.
     pub(crate) fn items(&mut self, name: &CStr, write: impl FnOnce(&mut ListItems)) {
-        self.name(ElementType::Array, name.as_str());
+        self.name(ElementType::Array, name);
         self.level(|fields| write(&mut ListItems { fields, count: 0 }));
     }
 }
@@ -108,7 +125,7 @@ mod tests {
     use bson::raw::cstr;
     use bson::{Bson, RawDocumentBuf, doc};
 
-    use super::super::{RawValue, written};
+    use super::super::written;
     use super::*;
 
     #[test]
@@ -142,11 +159,13 @@ mod tests {
                 list.value(&*inner);
                 list.value(inner.get_array("a").unwrap());
                 list.document(|_| {});
+                assert_eq!(list.items(|inner| [inner.text("in"), inner.items(|_| ())].len()), 2);
             });
             fields.items(cstr!("none"), |_| {});
         });
         let below = vec![Bson::from(""); 11];
-        let expected = doc! { "l": ["t\u{e4}", { "below": below }, { "a": [1, "x"] }, [1, "x"], {}], "none": [] };
+        let expected = doc! { "l": ["t\u{e4}", { "below": below }, { "a": [1, "x"] }, [1, "x"], {}, ["in", []]], "none": [] };
         assert_eq!(written.unwrap(), RawDocumentBuf::try_from(&expected).unwrap());
+        assert_eq!(RawValue::written_list(0, |list| list.text("in")).0, RawValue::of(Bson::from(["in"])).unwrap());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use bson::{Bson, RawArrayBuf, doc};
+use bson::{Bson, doc};
 
 use super::state::DocumentState;
 use super::types::FieldType;
@@ -19,7 +19,7 @@ pub(super) struct TypeConditions {
     /// A list of conditions that need no expression, each for one field; `None` if there are none.
     pub fields: Option<RawValue>,
     /// A list of expressions, and the results that they must have; `None` if there are none.
-    pub compared: Option<(RawValue, RawArrayBuf)>,
+    pub compared: Option<(RawValue, RawValue)>,
 }
 
 impl TypeConditions {
@@ -38,8 +38,8 @@ impl TypeConditions {
             return Ok(None);
         }
         let Some(names) = same_names(documents) else { return Ok(None) };
-        let (mut fields, mut expressions, mut expected) = (Vec::new(), Vec::new(), RawArrayBuf::new());
-        for ((name, field), compared) in names.into_iter().zip(&types.fields).zip(&types.compared) {
+        let (mut fields, mut expressions, mut expected) = (Vec::new(), Vec::new(), Vec::new());
+        for ((name, field), compared) in names.into_iter().zip(&types.fields).zip(types.compared.items()) {
             let value = format!("${name}");
             let expression = match field {
                 FieldType::Named(type_name @ ("int" | "long" | "double" | "string" | "symbol")) => {
@@ -51,17 +51,18 @@ impl TypeConditions {
                 FieldType::Nested => types_below(&value, 0, types.depth),
             };
             expressions.push(expression);
-            expected.push(compared?);
+            expected.push(compared);
         }
         let list = |conditions: Vec<Bson>| (!conditions.is_empty()).then(|| RawValue::of(conditions)).transpose();
         let fields = list(fields.into_iter().map(Bson::from).collect())?;
+        let expected = RawValue::list(&expected)?;
         Ok(Some(Self { fields, compared: list(expressions)?.map(|expressions| (expressions, expected)) }))
     }
 
     /// Returns the bytes of the conditions.
     pub(super) fn bytes(&self) -> usize {
         let fields = self.fields.as_ref().map_or(0, |fields| fields.as_bytes().len());
-        let bytes = |(expressions, expected): &(RawValue, RawArrayBuf)| expressions.as_bytes().len() + expected.as_bytes().len();
+        let bytes = |(expressions, expected): &(RawValue, RawValue)| expressions.as_bytes().len() + expected.as_bytes().len();
         fields + self.compared.as_ref().map_or(0, bytes)
     }
 }
@@ -101,7 +102,7 @@ fn same_names(documents: &[DocumentState]) -> Option<Vec<&str>> {
     let can_be_named = |name: &&str| !name.is_empty() && !name.starts_with('$') && !name.contains('.');
     let unique: HashSet<&str> = first.iter().copied().collect();
     let usable = first.len() <= MAX_NAMES && unique.len() == first.len() && first.iter().all(can_be_named);
-    (usable && documents.iter().all(|state| raw::names(&state.document).as_ref() == Some(&first))).then_some(first)
+    (usable && documents[1..].iter().all(|state| raw::has_names(&state.document, &first))).then_some(first)
 }
 
 /// Returns an expression for the type of a value, and of the values inside it down to a depth.

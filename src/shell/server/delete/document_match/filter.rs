@@ -65,7 +65,7 @@ impl<'a> StateFilter<'a> {
                 if let Some((expressions, expected)) = &types.compared {
                     equal(conditions, |both| {
                         both.value(expressions);
-                        literal(both, &**expected);
+                        literal(both, expected);
                     });
                 }
             }),
@@ -130,7 +130,7 @@ fn is_one(expression: &mut Fields, state: &DocumentState, types: &RawValue) {
         });
         equal(conditions, |both| {
             both.value(types);
-            literal(both, &*state.types.compared);
+            literal(both, &state.types.compared);
         });
         if state.types.has_code_scope {
             equal(conditions, |both| {
@@ -145,7 +145,7 @@ fn is_one(expression: &mut Fields, state: &DocumentState, types: &RawValue) {
 fn expected_state(expected: &mut Fields, state: &DocumentState) {
     expected.value(cstr!("d"), &*state.document);
     expected.number(cstr!("s"), length(state));
-    expected.value(cstr!("t"), &*state.types.compared);
+    expected.value(cstr!("t"), &state.types.compared);
 }
 
 /// Returns the length of a document in bytes, which depends on the types in the scope of JavaScript code.

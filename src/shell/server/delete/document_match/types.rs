@@ -1,19 +1,24 @@
 //! The types of the values of a document. Equal values can be of different types, which the server's comparison does not tell
 //! apart.
 
+use bson::RawDocument;
 use bson::raw::{CStr, RawBsonRef};
-use bson::{RawArrayBuf, RawDocument};
+
+use crate::base::values::raw::{ListItems, RawValue};
 
 /// Maximum nesting of the values that are compared: every level nests the condition deeper as well, and the server takes 200
 /// levels of BSON.
 pub(crate) const MAX_DEPTH: usize = 30;
 
+/// Bytes of the types of a document with about 15 fields.
+const LIKELY_BYTES: usize = 256;
+
 /// The types of all values of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Types {
-    /// The types in the form in which a statement compares them. It is a string for each value: the name of the type, and after a
-    /// space the text. For a value with values inside it is an array of the same.
-    pub compared: RawArrayBuf,
+    /// The types in the form in which a statement compares them: a list with a string for each value, the name of the type, and
+    /// after a space the text. For a value with values inside it is a list of the same.
+    pub compared: RawValue,
     /// One entry for each field of the document.
     pub fields: Vec<FieldType>,
     /// Levels of values inside of values.
@@ -38,8 +43,8 @@ impl Types {
     /// first value twice, and the second never.
     pub(super) fn of(document: &RawDocument) -> Option<Self> {
         let mut walk = TypeWalk { fields: Vec::new(), deepest: 0, has_code_scope: false };
-        let compared = walk.document(document, 0)?;
-        Some(Self { compared, fields: walk.fields, depth: walk.deepest, has_code_scope: walk.has_code_scope })
+        let (compared, valid) = RawValue::written_list(LIKELY_BYTES, |types| walk.document(document, 0, types));
+        valid.map(|()| Self { compared, fields: walk.fields, depth: walk.deepest, has_code_scope: walk.has_code_scope })
     }
 }
 
@@ -52,21 +57,21 @@ struct TypeWalk {
 }
 
 impl TypeWalk {
-    fn document(&mut self, document: &RawDocument, depth: usize) -> Option<RawArrayBuf> {
+    fn document(&mut self, document: &RawDocument, depth: usize, types: &mut ListItems) -> Option<()> {
         let mut names = Vec::new();
-        let types = self.values(document, depth, Some(&mut names))?;
+        self.values(document, depth, Some(&mut names), types)?;
         names.sort_unstable();
-        names.windows(2).all(|pair| pair[0] != pair[1]).then_some(types)
+        names.windows(2).all(|pair| pair[0] != pair[1]).then_some(())
     }
 
-    /// Returns the types of the values of a document or an array, and adds their names to a list.
+    /// Writes the types of the values of a document or an array, and adds their names to a list.
     fn values<'a>(
         &mut self,
         values: &'a RawDocument,
         depth: usize,
         mut names: Option<&mut Vec<&'a CStr>>,
-    ) -> Option<RawArrayBuf> {
-        let mut types = RawArrayBuf::new();
+        types: &mut ListItems,
+    ) -> Option<()> {
         self.deepest = depth.max(self.deepest);
         for element in values {
             let (name, value) = element.ok()?;
@@ -77,13 +82,13 @@ impl TypeWalk {
                 // Never compared, because the document is too deep. The recursion must end.
                 RawBsonRef::Document(_) | RawBsonRef::Array(_) if depth > MAX_DEPTH => FieldType::Nested,
                 RawBsonRef::Document(inner) => {
-                    types.push(self.document(inner, depth + 1)?);
+                    types.items(|types| self.document(inner, depth + 1, types))?;
                     FieldType::Nested
                 }
                 RawBsonRef::Array(inner) => {
                     // An array has the bytes of a document, whose keys do not matter.
                     let inner = RawDocument::from_bytes(inner.as_bytes()).ok()?;
-                    types.push(self.values(inner, depth + 1, None)?);
+                    types.items(|types| self.values(inner, depth + 1, None, types))?;
                     FieldType::Nested
                 }
                 scalar => {
@@ -91,11 +96,11 @@ impl TypeWalk {
                     let ScalarType { name, text } = ScalarType::of(scalar);
                     match text {
                         None => {
-                            types.push(name);
+                            types.text(name);
                             FieldType::Named(name)
                         }
                         Some(text) => {
-                            types.push(format!("{name} {text}"));
+                            types.text(&format!("{name} {text}"));
                             FieldType::WithText
                         }
                     }
@@ -105,7 +110,7 @@ impl TypeWalk {
                 self.fields.push(field);
             }
         }
-        Some(types)
+        Some(())
     }
 }
 
@@ -158,8 +163,8 @@ fn name(value: RawBsonRef) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use bson::raw::{RawBson, cstr};
-    use bson::{Bson, Decimal128, JavaScriptCodeWithScope, RawDocumentBuf, doc};
+    use bson::raw::cstr;
+    use bson::{Bson, Decimal128, JavaScriptCodeWithScope, RawArrayBuf, RawDocumentBuf, doc};
 
     use super::*;
 
@@ -192,7 +197,7 @@ mod tests {
         };
         let types = |document: &bson::Document| Types::of(&RawDocumentBuf::try_from(document).unwrap()).unwrap();
         let found = types(&document);
-        let compared = Bson::try_from(RawBson::Array(found.compared)).unwrap();
+        let compared = found.compared.decoded().unwrap();
         let list = Bson::from(vec![Bson::from("long"), Bson::from(vec!["bool"])]);
         let texts = ["int", "int 0", "long 0", "double -0", "double", "string", "decimal 1.50"].map(Bson::from);
         assert_eq!(compared, Bson::from([texts.as_slice(), &[list, "null".into()]].concat()));
