@@ -200,8 +200,13 @@ async fn archive_part(
 async fn file(sweep: &RuleSweep, archive: &RuleArchive) -> Result<Option<Arc<tokio::sync::Mutex<ArchiveFile>>>, String> {
     let Selection { namespace, uuid, shard_key, .. } = &sweep.rule.selection;
     let (of_run, namespace, compression) = (archive.archive.clone(), namespace.clone(), archive.compression);
-    if let Some(file) = of_run.file(&namespace) {
-        return Ok(Some(file));
+    // Another batch may be beginning a file. A bucket answers by the threads that would wait for it here.
+    let begun = {
+        let (of_run, namespace) = (of_run.clone(), namespace.clone());
+        blocking(move || Ok(of_run.file(&namespace))).await?
+    };
+    if begun.is_some() {
+        return Ok(begun);
     }
     let metadata = metadata::of(&sweep.deployment, &namespace, *uuid, shard_key);
     let Some(metadata) = sweep.unless_ended(metadata).await else { return Ok(None) };

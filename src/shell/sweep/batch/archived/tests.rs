@@ -1,11 +1,15 @@
 //! Batches that are archived and deleted in parts, by a server that answers from a list.
 
+use std::io;
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver};
 
 use bson::{Bson, DateTime, doc};
 
 use super::*;
 use crate::core::policy::Compression;
+use crate::shell::archive::disk::{DirEntry, Disk, ReadFile, WriteFile};
 use crate::shell::lock::lease::Leases;
 use crate::shell::server::wire::codes;
 use crate::shell::server::wire::error::ServerError;
@@ -250,4 +254,63 @@ async fn documents_are_read_once_the_file_is_locked_so_that_the_later_state_come
     };
     tokio::join!(case.run(ids_of(2..=2)), unlocks);
     assert_eq!(case.sent(), ["find", "delete [1]", "find", "delete [2]"]);
+}
+
+/// A disk whose directories wait until they are let go, and then cannot be created.
+struct HeldDisk(Mutex<Receiver<()>>);
+
+impl Disk for HeldDisk {
+    fn create_directory(&self, _: &Path) -> io::Result<()> {
+        let held = self.0.lock().unwrap().recv_timeout(Duration::from_secs(20));
+        Err(io::Error::other(if held.is_ok() { "let go" } else { "held" }))
+    }
+
+    fn below(&self, _: &Path) -> Arc<dyn Disk> {
+        unreachable!()
+    }
+
+    fn probe(&self, _: &Path) -> Result<(), String> {
+        unreachable!()
+    }
+
+    fn sync_directory(&self, _: &Path) -> io::Result<()> {
+        unreachable!()
+    }
+
+    fn create(&self, _: &Path) -> io::Result<Box<dyn WriteFile>> {
+        unreachable!()
+    }
+
+    fn publish(&self, _: &Path, _: &Path, _: &[u8]) -> io::Result<()> {
+        unreachable!()
+    }
+
+    fn open(&self, _: &Path) -> io::Result<Box<dyn ReadFile>> {
+        unreachable!()
+    }
+
+    fn entries(&self, _: &Path) -> io::Result<Vec<DirEntry>> {
+        unreachable!()
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_waits_for_the_disk_leaves_its_thread_to_others() {
+    let (let_go, held) = mpsc::channel();
+    let archive = Arc::new(Archive::on(Arc::new(HeldDisk(Mutex::new(held))), Path::new("/"), "run", DateTime::from_millis(0)));
+    let script = Script::new([]);
+    let of_rule = RuleArchive { archive: archive.clone(), compression: Compression::Zstd, rule: "rule".into() };
+    let sweep = sweep::sweep(&script, HALF, &Leases::default(), Some(of_rule));
+    let namespace = sweep.rule.selection.namespace.clone();
+    let (beginning, begins) = tokio::sync::oneshot::channel();
+    let first = tokio::task::spawn_blocking(move || {
+        beginning.send(()).unwrap();
+        archive.begin(&namespace, Compression::Zstd, "", false).map(drop).map_err(|cause| cause.to_string())
+    });
+    begins.await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let second = file(&sweep, sweep.archive.as_ref().unwrap());
+    let (second, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(1), second), async { let_go.send(()).unwrap() });
+    assert_eq!(first.await.unwrap(), Err("let go".to_owned()));
+    assert!(!matches!(second, Ok(Ok(Some(_)))));
 }
