@@ -311,7 +311,7 @@ pub struct Capabilities {
     pub shows_privileges: bool,
     /// Native TTL counts from `_ts`, the time of a document's last change.
     pub ttl_by_last_change: bool,
-    /// Delete commands in flight unless the policy sets a number.
+    /// Delete commands in flight of a rule without an archive, unless the policy sets a number.
     pub concurrency: u32,
     /// Documents of the first delete command.
     pub first_batch: u32,

@@ -285,13 +285,17 @@ fn shown_value(value: RawRef<'_>) -> Bson {
 
 /// Returns the names of the fields of a document; `None` if one of them is not valid.
 pub(crate) fn names(document: &RawDocument) -> Option<Vec<&str>> {
-    document.iter_elements().map(|element| Some(element.ok()?.key().as_str())).collect()
+    each_name(document).collect()
 }
 
 /// Tells whether the fields of a document have these names in this order.
 pub(crate) fn has_names(document: &RawDocument, names: &[&str]) -> bool {
-    let of_document = document.iter_elements().map(|element| element.ok().map(|element| element.key().as_str()));
-    of_document.eq(names.iter().map(|name| Some(*name)))
+    each_name(document).eq(names.iter().map(|name| Some(*name)))
+}
+
+/// Returns the name of each field; `None` for one that is not valid.
+fn each_name(document: &RawDocument) -> impl Iterator<Item = Option<&str>> {
+    document.iter_elements().map(|element| Some(element.ok()?.key().as_str()))
 }
 
 /// Creates a document with the fields of several.

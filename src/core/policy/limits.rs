@@ -15,7 +15,7 @@ pub struct Limits {
     pub batch_size: Option<u32>,
     /// Latency of a delete command towards which batches grow and shrink.
     pub target_batch: Duration,
-    /// Delete commands in flight at most; `None` is the default of the flavor.
+    /// Delete commands in flight at most; `None` is the default of the flavor, or one more with an archive.
     pub concurrency: Option<u32>,
     /// Documents per second at most.
     pub rate: Option<u32>,

@@ -65,7 +65,7 @@ impl RawValue {
     /// size in bytes.
     pub(crate) fn written_list<T>(capacity: usize, write: impl FnOnce(&mut ListItems) -> T) -> (Self, T) {
         let mut fields = Fields { bytes: Vec::with_capacity(capacity) };
-        let result = fields.level(|fields| write(&mut ListItems { fields, count: 0 }));
+        let result = fields.list_level(write);
         (Self { kind: ElementType::Array, bytes: fields.bytes }, result)
     }
 }
@@ -99,7 +99,7 @@ impl ListItems<'_> {
     pub(crate) fn items<T>(&mut self, write: impl FnOnce(&mut ListItems) -> T) -> T {
         let n = self.next();
         self.fields.place(ElementType::Array, n);
-        self.fields.level(|fields| write(&mut ListItems { fields, count: 0 }))
+        self.fields.list_level(write)
     }
 
     fn next(&mut self) -> usize {
@@ -116,7 +116,11 @@ impl Fields {
     /// Writes a list whose items are written by a function.
     pub(crate) fn items(&mut self, name: &CStr, write: impl FnOnce(&mut ListItems)) {
         self.name(ElementType::Array, name);
-        self.level(|fields| write(&mut ListItems { fields, count: 0 }));
+        self.list_level(write);
+    }
+
+    fn list_level<T>(&mut self, write: impl FnOnce(&mut ListItems) -> T) -> T {
+        self.level(|fields| write(&mut ListItems { fields, count: 0 }))
     }
 }
 

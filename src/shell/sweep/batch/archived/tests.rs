@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
 
 use bson::{Bson, DateTime, doc};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::core::policy::Compression;
@@ -256,13 +257,17 @@ async fn documents_are_read_once_the_file_is_locked_so_that_the_later_state_come
     assert_eq!(case.sent(), ["find", "delete [1]", "find", "delete [2]"]);
 }
 
-/// A disk whose directories wait until they are let go, and then cannot be created.
-struct HeldDisk(Mutex<Receiver<()>>);
+/// A disk that says when it begins to create a directory, waits until it is let go, and then cannot create it.
+struct HeldDisk {
+    begins: UnboundedSender<()>,
+    let_go: Mutex<Receiver<()>>,
+}
 
 impl Disk for HeldDisk {
     fn create_directory(&self, _: &Path) -> io::Result<()> {
-        let held = self.0.lock().unwrap().recv_timeout(Duration::from_secs(20));
-        Err(io::Error::other(if held.is_ok() { "let go" } else { "held" }))
+        let _ = self.begins.send(());
+        let let_go = self.let_go.lock().unwrap().recv_timeout(Duration::from_secs(20));
+        Err(io::Error::other(if let_go.is_ok() { "let go" } else { "held" }))
     }
 
     fn below(&self, _: &Path) -> Arc<dyn Disk> {
@@ -296,19 +301,18 @@ impl Disk for HeldDisk {
 
 #[tokio::test]
 async fn a_batch_that_waits_for_the_disk_leaves_its_thread_to_others() {
-    let (let_go, held) = mpsc::channel();
-    let archive = Arc::new(Archive::on(Arc::new(HeldDisk(Mutex::new(held))), Path::new("/"), "run", DateTime::from_millis(0)));
+    let (let_go, is_let_go) = mpsc::channel();
+    let (begins, mut begun) = unbounded_channel();
+    let disk = Arc::new(HeldDisk { begins, let_go: Mutex::new(is_let_go) });
+    let archive = Arc::new(Archive::on(disk, Path::new("/"), "run", DateTime::from_millis(0)));
     let script = Script::new([]);
     let of_rule = RuleArchive { archive: archive.clone(), compression: Compression::Zstd, rule: "rule".into() };
     let sweep = sweep::sweep(&script, HALF, &Leases::default(), Some(of_rule));
     let namespace = sweep.rule.selection.namespace.clone();
-    let (beginning, begins) = tokio::sync::oneshot::channel();
     let first = tokio::task::spawn_blocking(move || {
-        beginning.send(()).unwrap();
         archive.begin(&namespace, Compression::Zstd, "", false).map(drop).map_err(|cause| cause.to_string())
     });
-    begins.await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    begun.recv().await.unwrap();
     let second = file(&sweep, sweep.archive.as_ref().unwrap());
     let (second, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(1), second), async { let_go.send(()).unwrap() });
     assert_eq!(first.await.unwrap(), Err("let go".to_owned()));
